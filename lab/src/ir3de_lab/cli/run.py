@@ -34,6 +34,10 @@ GROUPS = (
 @click.option("--only", type=click.Choice(GROUPS), multiple=True, help="Only this group of routers; may be repeated.")
 @click.option("--resume", is_flag=True, help="Leave out the routers on an encoder whose results are there.")
 @click.option(
+    "--matching", multiple=True, metavar="TEXT",
+    help="Of the routers on an encoder, only those with this in their name; may be repeated. Processes can share them.",
+)  # fmt: skip
+@click.option(
     "--vectors",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
@@ -59,6 +63,7 @@ def run(
     experts: Path | None,
     only: Sequence[str],
     resume: bool,
+    matching: Sequence[str],
     vectors: Path | None,
     embeddings: Sequence[str],
     patient: bool,
@@ -99,7 +104,7 @@ def run(
         there |= {one.router for one in expectations.read_all(folder / EXPECTATIONS, outcomes_found)}
         reasons: dict[str, str] = {}
 
-        ways = Ways(there if resume else (), vectors, precision, patient, reasons.__setitem__, embeddings)
+        ways = Ways(there if resume else (), matching, vectors, precision, patient, reasons.__setitem__, embeddings)
         with out.spinner(f"fitting and asking the routers of {setting.title}"):
             groups = only or (("expectations",) if setting.priced else running.CHEAP)
             if "expectations" in groups:

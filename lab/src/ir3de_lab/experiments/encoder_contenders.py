@@ -99,11 +99,16 @@ class Ways:
     """How the routers are run: which are there already, and what is done about those that are not run."""
 
     done: Collection[str] = ()  # names of routers
+    matching: Collection[str] = ()  # of the others, only those whose name has one of these in it
     store: Path | None = None  # a folder for vectors
     precision: Precision = "float32"
     patient: bool = False  # without an accelerator, run also what takes hours
     leave_out: Callable[[str, str], None] = field(default=lambda name, reason: None)  # a router or its curve, and why
     embeddings: Sequence[str] = ()  # more of them than those that are known
+
+    def wants(self, name: str) -> bool:
+        """Whether a router was asked for."""
+        return not self.matching or any(part in name for part in self.matching)
 
 
 def planned(named: Encoders) -> list[Planned]:
@@ -146,7 +151,7 @@ def encoders(train: Texts, named: Encoders, ways: Ways) -> Iterator[Entry]:
                 opened[plan.source] = Opened.of(plan.source, plan.tokens, ways)
             on = opened[plan.source]
             plan = replace(plan, tokens=on.encoder.reads)
-            if plan.name in ways.done:
+            if plan.name in ways.done or not ways.wants(plan.name):
                 continue
             if not ways.patient and (reason := find_slowness(on.encoder, train, trains=not plan.frozen)):
                 ways.leave_out(plan.series or plan.name, reason)

@@ -22,7 +22,7 @@ Precision = Literal["float32", "bfloat16"]
 
 POOLINGS: tuple[Pooling, ...] = ("mean", "cls")
 _SHORTEST = np.float32(1e-12)  # a vector's length: nothing is divided by less
-_TOKENS = {"cuda": 131_072, "cpu": 8_192}  # encoded at once, padding included
+_TOKENS = {"cuda": 65_536, "cpu": 8_192}  # encoded at once, padding included
 _MARK = "A text that every encoder reads once: 2 + 2 = 4, and the court is in session."
 _STORED_TOKENS = 32_768  # encoded between two writes to a store
 
