@@ -23,6 +23,7 @@ from ir3de_lab.experiments.matrix import Matrix, Places
 KIND, VERSION = "ir3de.choices", 1
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 LOAD = "load_per_core"  # what `about` says of how busy the machine was
+SHARED = "shared_accelerator"  # and of whether other programs were on its accelerator
 EMBEDDING = "embedding"  # what it says of whose embedding a router stands on, where that is not the usual one
 DRAW = "draw"  # what `about` says of which draw of training prompts it was
 FAMILIES = ("paper", "ours", "rivals")

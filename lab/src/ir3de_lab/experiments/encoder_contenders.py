@@ -17,7 +17,7 @@ import numpy as np
 
 from ir3de.embedding.packaged_models import get_title, locate
 from ir3de.errors import EmbeddingError, InputError, MissingExtraError
-from ir3de_lab.experiments.choices import Traits
+from ir3de_lab.experiments.choices import SHARED, Traits
 from ir3de_lab.experiments.contenders import Entry, Texts, timed
 from ir3de_lab.experiments.settings import Encoders
 from ir3de_lab.rivals import Fitted
@@ -36,6 +36,7 @@ NEAREST_K = (1, 5, 10)  # as in the paper
 RATES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)  # those of the paper's figure
 FULL_RATES = (1e-3, 1e-2, 1e-4, 1e-1, 1e-5)  # the usual ones first: each takes a while
 MODEM_TEXTS = 1_750  # of a domain, as in the paper
+EPOCHS = 1  # of training a whole encoder
 HELD_OUT = 0.1  # of a domain's training texts, to choose k on
 LARGEST_ON_CORES = 50_000_000  # parameters: a larger encoder takes hours without an accelerator
 MOST_TOKENS_ON_CORES = 1_000_000  # of training texts
@@ -206,7 +207,8 @@ def _entry(plan: Planned, on: Opened, train: Texts) -> Entry:
     used = sum(len(texts) if plan.method == "kNN" else min(len(texts), MODEM_TEXTS) for texts in train.values())
     seconds += used * (encoding or 0.0) / 1e6
     traits = NEIGHBOURS if plan.method == "kNN" else TRAINED_ENCODER
-    about = {**describe_encoder(on.encoder), **_validated(plan, on.encoder, train, fitted)}
+    epochs = {} if plan.frozen else {"epochs": EPOCHS}
+    about = {**describe_encoder(on.encoder), **epochs, **_validated(plan, on.encoder, train, fitted)}
     return Entry(
         plan.name, "rivals", traits, fitted, seconds, plan.series, plan.axis, plan.at, get_title(plan.source),
         encoding_us=encoding, about=about,
@@ -217,8 +219,9 @@ def _fit(plan: Planned, encoder: Encoder, train: Texts) -> Fitted:
     if plan.method == "kNN":
         return NearestNeighbours(encoder, int(plan.at or 1), plan.pooling).fit(train)
     if plan.method == "MoDEM":
-        return Modem(encoder, rate=plan.at or 0.0, frozen=plan.frozen, most_texts=MODEM_TEXTS).fit(train)
-    return FineTuned(encoder, pooling="cls", most_texts=MODEM_TEXTS).fit(train)
+        epochs = None if plan.frozen else EPOCHS
+        return Modem(encoder, rate=plan.at or 0.0, frozen=plan.frozen, epochs=epochs, most_texts=MODEM_TEXTS).fit(train)
+    return FineTuned(encoder, pooling="cls", epochs=EPOCHS, most_texts=MODEM_TEXTS).fit(train)
 
 
 def describe_encoder(encoder: Encoder) -> dict[str, Any]:
@@ -226,6 +229,7 @@ def describe_encoder(encoder: Encoder) -> dict[str, Any]:
         "encoder_tokens": encoder.reads,
         "encoder_trained_on_tokens": encoder.trained_on,
         "encoder_precision": encoder.precision,
+        SHARED: encoder.shares_accelerator(),
     }
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ir3de_lab.experiments import published
 from ir3de_lab.experiments.cells import ABSENT, Cell, Row, Table, counted, gap, number, span, three_digits
-from ir3de_lab.experiments.choices import LOAD, Choices
+from ir3de_lab.experiments.choices import LOAD, SHARED, Choices
 from ir3de_lab.experiments.metrics import Judge, Performance, normalised_difference, score_difference
 from ir3de_lab.experiments.results import CHOICES, DECENTRALISED, DYNAMIC, OUTCOMES, Results, shown_name, step_name
 from ir3de_lab.experiments.standings import (
@@ -35,7 +35,7 @@ def needs_table(results: Results, rows: Sequence[Standing]) -> Table:
         if row.choices is not None:
             device = accelerator(row.choices)
             devices |= {device: None} if device else {}
-            mark = ON_ACCELERATOR if device else ON_BUSY if was_busy(row.choices) else ""
+            mark = (ON_ACCELERATOR if device else "") + (ON_BUSY if was_busy(row.choices) else "")
             body.append(Row(row.name, tuple(_needs(row.choices, mark)), row.group))
     words = ("central data", "language model", "adds an expert")
     columns = ("fit, s", "µs per prompt", "parameters", "size", *words)
@@ -70,9 +70,9 @@ def with_left_out(table: Table, reasons: Mapping[str, str]) -> Table:
 
 
 def was_busy(choices: Choices) -> bool:
-    """Whether a router's times were measured on a machine with more to do than it has cores."""
+    """Whether a router's times were measured on a machine with more to do than it has cores or accelerators."""
     load = choices.about.get(LOAD)
-    return isinstance(load, (int, float)) and load > MOST_LOAD
+    return bool(choices.about.get(SHARED)) or (isinstance(load, (int, float)) and load > MOST_LOAD)
 
 
 def accelerator(choices: Choices) -> str | None:

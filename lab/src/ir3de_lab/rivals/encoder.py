@@ -23,6 +23,7 @@ Precision = Literal["float32", "bfloat16"]
 POOLINGS: tuple[Pooling, ...] = ("mean", "cls")
 _SHORTEST = np.float32(1e-12)  # a vector's length: nothing is divided by less
 _TOKENS = {"cuda": 65_536, "cpu": 8_192}  # encoded at once, padding included
+_OWN_CONTEXT_BYTES = 2**31  # what this process takes of an accelerator besides its tensors, at most
 _MARK = "A text that every encoder reads once: 2 + 2 = 4, and the court is in session."
 _STORED_TOKENS = 32_768  # encoded between two writes to a store
 
@@ -65,6 +66,13 @@ class Encoder:
     @cached_property
     def device(self) -> str:
         return self._given_device or ("cuda" if self.torch.cuda.is_available() else "cpu")
+
+    def shares_accelerator(self) -> bool:
+        """Whether other programs have memory on the accelerator: times are then too long."""
+        if self.device != "cuda":
+            return False
+        free, total = self.torch.cuda.mem_get_info()
+        return bool(total - free - self.torch.cuda.memory_reserved() > _OWN_CONTEXT_BYTES)
 
     @contextmanager
     def seeded(self, seed: int) -> Iterator[None]:
