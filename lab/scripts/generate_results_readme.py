@@ -118,14 +118,19 @@ COMPARED = (
     "told apart."
 )
 MARKS = "<!-- experiments -->", "<!-- /experiments -->"
+WEIGHTS = "mean of the experts' weights"
 SUMMED = {  # lines of the summary, and how the names of their routers begin: of several the best is shown
     "best single expert": (SINGLE,),
-    "mean of the experts' weights": ("Experts average", "Average of fine tuned"),
+    WEIGHTS: ("Experts average", "Average of fine tuned"),
     "random": (RANDOM,),
     "kNN, best k and pooling (MiniLM-L6)": ("kNN",),
-    "MoDEM, frozen, best rate (MiniLM-L6)": ("MoDEM-small, frozen", "MoDEM-small/large, frozen"),
-    "MoDEM, fine-tuned (MiniLM-L6)": ("MoDEM-small, fine-tuned", "MoDEM-small/large, fine-tuned"),
+    "kNN, best k and pooling (all-mpnet-base-v2)": ("kNN",),
+    "MoDEM, frozen, best rate (MiniLM-L6)": ("MoDEM-small, frozen",),
+    "MoDEM, frozen, best rate (all-mpnet-base-v2)": ("MoDEM-large, frozen",),
+    "MoDEM, fine-tuned, best rate (MiniLM-L6)": ("MoDEM-small, fine-tuned",),
+    "MoDEM, fine-tuned, best rate (all-mpnet-base-v2)": ("MoDEM-large, fine-tuned",),
     "BERT-router (MiniLM-L6)": ("BERT-router",),
+    "BERT-router (all-mpnet-base-v2)": ("BERT-router",),
     "MLP-router": ("MLP-router",),
     "TF-IDF + logistic regression": ("TF-IDF",),
     "naive Bayes": ("naive Bayes",),
@@ -136,11 +141,10 @@ SUMMED = {  # lines of the summary, and how the names of their routers begin: of
     "**ir3de**, closed form": (f"{DEFAULT}, closed form",),
     "oracle": (ORACLE,),
 }
-ENCODERS = ("MiniLM-L6",)  # those that a line of the summary is about
-WHY_NOT = (
-    "n/a: a router on an encoder that was not run, for the reason that the tables of the setting give; or a mean of\n"
-    "weights where the models have different shapes."
-)
+ENCODERS = ("MiniLM-L6", "all-mpnet-base-v2")  # those that a line of the summary is about
+WHY_NOT = "n/a: {}."
+NO_WEIGHTS = "the models have different shapes, so their weights have no mean"
+NOT_RUN = "a router that was not run, for the reason that the tables of the setting give"
 INTRODUCTION = """# Results
 
 This folder holds the raw files behind every published number of this repository.
@@ -191,7 +195,9 @@ def summary(found: Sequence[Results]) -> str:
             _cell(_best(of_encoder[results.setting], starts), default_of(rows[results.setting])) for results in found
         ]
         lines.append(f"| {name} | {' | '.join(cells)} |")
-    note = ["", WHY_NOT] if any(f" {ABSENT} " in line for line in lines) else []
+    absent = [line for line in lines if f" {ABSENT} " in line]
+    reasons = dict.fromkeys(NO_WEIGHTS if line.startswith(f"| {WEIGHTS} ") else NOT_RUN for line in absent)
+    note = ["", WHY_NOT.format("; or ".join(reasons))] if reasons else []
     return "\n".join([*lines, "", COMPARED, *note, ""])
 
 
