@@ -279,6 +279,35 @@ def tiny_setting(tmp_path: Path, folder: Path) -> Callable[..., dict[str, Any]]:
 
 
 @pytest.mark.torch
+def test_processes_can_share_the_routers_by_parts_of_their_names(
+    tiny_setting: Callable[..., dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_cores(monkeypatch)
+    assert tiny_setting("--matching", "kNN, mean")["made"] == len(NEAREST_K)
+    assert tiny_setting("--matching", "kNN, CLS", "--matching", "frozen")["made"] == len(NEAREST_K) + len(RATES)
+    assert tiny_setting("--resume")["made"] == 0  # together they were all that can be run here
+    assert tiny_setting("--matching", "no such router")["made"] == 0
+
+
+@pytest.mark.torch
+def test_an_encoder_alone_on_its_machine_shares_nothing(folder: Path) -> None:
+    assert not Encoder(folder, device="cpu").shares_accelerator()
+
+
+@pytest.mark.torch
+def test_others_on_the_accelerator_are_noticed_by_the_memory_they_hold(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder, gigabyte = Encoder(folder, device="cuda"), 2**30
+    monkeypatch.setattr(encoder.torch.cuda, "memory_reserved", lambda: 20 * gigabyte)
+    for used, shares in ((21, False), (40, True)):
+        monkeypatch.setattr(
+            encoder.torch.cuda, "mem_get_info", lambda used=used: ((80 - used) * gigabyte, 80 * gigabyte)
+        )
+        assert encoder.shares_accelerator() is shares
+
+
+@pytest.mark.torch
 def test_a_run_that_was_stopped_goes_on_and_says_what_it_leaves_out(
     tiny_setting: Callable[..., dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -83,3 +83,32 @@ def test_labels_do_not_cover_one_another(results: Results) -> None:
     assert len(labels) > 5
     for place, box in enumerate(boxes):
         assert not [labels[place].get_text() for other in boxes[:place] if box.overlaps(other)]
+
+
+def test_settings_with_the_same_curves_share_a_panel(results: Results) -> None:
+    from ir3de_lab.experiments.figures.curves import over_rate
+
+    figure = over_rate([results, results])
+    assert figure is not None and len(figure.axes) == 1
+
+
+@pytest.mark.parametrize("name", ["routellm", "routerbench", "routerdc7"])
+def test_the_legend_of_money_stays_on_the_page_and_names_every_router_once(name: str) -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    from ir3de_lab.experiments.figures.canvas import style
+    from ir3de_lab.experiments.figures.spending import over_budgets
+    from ir3de_lab.experiments.spending import APART
+
+    found = read(Path(__file__).parents[2] / "results" / name)
+    with style():
+        figure = over_budgets(found)
+        assert figure is not None
+        canvas = FigureCanvasAgg(figure)
+        canvas.draw()
+        [legend] = figure.legends
+        box = legend.get_window_extent(canvas.get_renderer())
+        assert box.x0 >= 0 and box.x1 <= figure.bbox.x1
+    labels = [text.get_text() for text in legend.get_texts()]
+    wholes = [one.router for one in found.expectations if not one.router.endswith(APART)]
+    assert len(set(labels)) == len(labels) and {name.replace(", 512 tokens", "") for name in wholes} <= set(labels)

@@ -13,12 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commands import run_json
+from commands import run, run_json
 from ir3de.errors import ArtifactError, InputError
 from ir3de_lab.experiments import expectations, material, matrix, results, settings, spending
 from ir3de_lab.experiments.expectations import Expectations
 from ir3de_lab.experiments.outcomes import of_scored
 from ir3de_lab.experiments.spending_tables import part_items, spending_tables
+from test_rivals import write_encoder
 
 ROOT = Path(__file__).parents[2]
 HEAD = """
@@ -242,6 +243,35 @@ def test_from_rows_to_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     names = {one.router for one in found.expectations}
     assert {"ir3de, from outcomes", "ir3de, by task", "TF-IDF + ridge"} <= names
     assert "TF-IDF + ridge, each domain by itself" in names and "ir3de, by task, each domain by itself" not in names
+
+
+@pytest.mark.torch
+def test_routers_on_an_encoder_expect_scores_and_are_not_run_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, data = write_rows(tmp_path)
+    encoder = tmp_path / "tiny"
+    encoder.mkdir()
+    write_encoder(encoder)
+    named = f'\n[encoders]\nsmall = "{encoder}"\nlarge = "{tmp_path / "nowhere"}"\n'
+    path.write_text(path.read_text() + named)
+    arguments = ["--setting", str(path), "--results", str(tmp_path / "results"), "--data", str(data)]
+    monkeypatch.chdir(tmp_path)
+    run_json("bench", "outcomes", *arguments)
+    told = run("bench", "run", *arguments)
+    assert "left out: ridge (nowhere), kNN (nowhere):" in " ".join(told.stderr.split())
+    found = results.read(tmp_path / "results" / "priced")
+    kept = {one.router: one for one in found.expectations}
+    for method in ("ridge", "kNN"):
+        one = kept[f"{method} (tiny, 64 tokens)"]
+        assert f"{one.router}, each domain by itself" in kept and one.about["encoder_tokens"] == 64
+        # the encoder's own time is in both, however many routers stand on it
+        assert one.fit_seconds and one.fit_seconds > 0 and one.route_us and one.route_us > 0
+        dear = found.matrix.experts.index("dear")
+        assert (one.scores[:6, dear] - one.scores[:6, 1 - dear] > 0.5).all()  # law, where the dear one is right
+    number = run_json("bench", "run", *arguments)["made"]
+    assert run_json("bench", "run", *arguments, "--resume")["made"] == number - 4
+    assert run_json("bench", "run", *arguments, "--matching", "kNN")["made"] == number - 2
 
 
 @pytest.mark.parametrize("name", ["routellm", "routerbench"])

@@ -183,6 +183,19 @@ def test_times_of_a_busy_machine_are_marked(tmp_path: Path) -> None:
     assert r"3\textsuperscript{2}" in latex(needs)
 
 
+def test_times_of_a_shared_accelerator_are_marked_as_such(tmp_path: Path) -> None:
+    matrix = random_matrix("score", setting="small")
+    routers = [
+        Choices(
+            name, "rivals", "clean", chosen(matrix, 0.1), LINEAR, 3.0, 17.0,
+            about={"accelerator": "a GPU", "shared_accelerator": shared},
+        )
+        for name, shared in (("alone", False), ("shared", True))
+    ]  # fmt: skip
+    needs = made(write_results(tmp_path / "small", matrix, routers).parent, "small")["needs"]
+    assert (cells(needs, "alone")["fit, s"].text, cells(needs, "shared")["fit, s"].text) == ("3¹", "3¹²")
+
+
 def test_beside_the_paper_s_figures(root: Path) -> None:
     beside = made(root)["beside"]
     coding = cells(beside, "Coding expert")

@@ -21,7 +21,7 @@ from ir3de_lab.experiments.matrix import Floats, Matrix
 from ir3de_lab.experiments.outcomes import read_by_model
 from ir3de_lab.experiments.provenance import this_process
 from ir3de_lab.experiments.settings import Setting
-from ir3de_lab.experiments.spending import REFERENCE
+from ir3de_lab.experiments.spending import APART, REFERENCE
 from ir3de_lab.rivals.encoder import Encoder
 from ir3de_lab.rivals.interface import needed
 
@@ -31,7 +31,6 @@ FOLDS = 10  # one of them is held out to choose a ridge on words
 PURPOSE = "Expecting scores from words"
 
 BY_TASK = "ir3de, by task"
-APART = "each domain by itself"
 
 Ask = Callable[[Sequence[str]], Floats]  # texts in, (n, models) expected scores out
 
@@ -89,21 +88,22 @@ def _list_contenders(
         return
     train, named = material.training_texts(), setting.encoders
     for source in dict.fromkeys((named.small, named.large)):
-        called = f"{get_title(source)}, {named.tokens} tokens"
-        if {f"ridge ({called})", f"kNN ({called})"} <= set(ways.done):
-            continue
+        title = get_title(source)
         try:
             on = Opened.of(source, named.tokens, ways)
+            called = f"{title}, {on.encoder.reads} tokens"
             reason = None if ways.patient else find_slowness(on.encoder, train, trains=False)
         except (InputError, EmbeddingError) as error:  # a model that is not here, or is none
-            reason = str(error)
-        if reason:
-            note(f"left out: ridge and kNN ({called}): {reason}")
+            called, reason = title, str(error)
+        fits = {f"ridge ({called})": _fit_ridge, f"kNN ({called})": _fit_neighbours}
+        wanted = {name: fit for name, fit in fits.items() if name not in ways.done and ways.wants(name)}
+        if wanted and reason:
+            note(f"left out: {', '.join(wanted)}: {reason}")
+        if reason or not wanted:
             continue
-        encoding_us, about = on.remember(train), {"encoder": get_title(source), **describe_encoder(on.encoder)}
-        for name, fit in (("ridge", _fit_ridge), ("kNN", _fit_neighbours)):
-            make = partial(_fit_on, on.encoder, fit, read)
-            yield _Contender(f"{name} ({called})", "rivals", make, encoding_us, about)
+        encoding_us, about = on.remember(train), {"encoder": title, **describe_encoder(on.encoder)}
+        for name, fit in wanted.items():
+            yield _Contender(name, "rivals", partial(_fit_on, on.encoder, fit, read), encoding_us, about)
 
 
 def _fit_on(

@@ -22,6 +22,7 @@ from ir3de_lab.experiments.expectations import Expectations
 from ir3de_lab.experiments.matrix import Floats, Matrix, Places
 
 REFERENCE = "ir3de, from outcomes"
+APART = "each domain by itself"  # how the name of a router ends that was fitted so
 RESAMPLES = 1_000
 PRICES = (0.0, *np.geomspace(1e-3, 1e6, 91).tolist())  # of a dollar or 10⁹ parameters, in points of the score
 

@@ -11,21 +11,30 @@ import numpy as np
 
 from ir3de_lab.experiments.figures.canvas import BLUE, DOTS_PER_INCH, GREEN, VERMILION, WIDTH, legend_below
 from ir3de_lab.experiments.results import Results
-from ir3de_lab.experiments.side_tables import accelerator
+from ir3de_lab.experiments.side_tables import accelerator, was_busy
 from ir3de_lab.experiments.standings import OURS, PAPER, RIVALS, Standing, on_other_embedding, standings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLOURS = {OURS: GREEN, PAPER: BLUE, RIVALS: VERMILION}
+ON_CORES, ON_ACCELERATOR, ON_SHARED = "", ", on an accelerator", ", on a shared accelerator"
+WHERE: dict[str, dict[str, Any]] = {
+    ON_CORES: {},
+    ON_ACCELERATOR: {"facecolor": "white"},
+    ON_SHARED: {"facecolor": "white", "edgecolor": "0.6"},  # several times too long
+}
 SHOWN = 8.0  # points below the best router that the axis reaches
 FONT, SPACE = 7.5, 2.0  # points: of letters, and beside a name
 
 
 def scatter(results: Results) -> Figure | None:
-    """Every router of the table in the clean protocol whose time is known, on the usual embedding."""
+    """Every router of the table in the clean protocol whose time is known, on the usual embedding.
+
+    Of a curve it is the one that was chosen on training texts, where one was, and else the best.
+    """
     rows = [r for r in standings(results) if r.ranked and not on_other_embedding(r)]
-    rows = [r for r in rows if r.choices is not None and r.choices.route_us is not None]
+    rows = _without_doubles([r for r in rows if r.choices is not None and r.choices.route_us is not None])
     if not rows:
         return None
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -38,11 +47,10 @@ def scatter(results: Results) -> Figure | None:
     axes.set_title(f"{results.title}: quality against cost")
     floor = max(row.performance.average for row in rows) - SHOWN
     for group, colour in COLOURS.items():
-        for device, fill in ((None, colour), ("accelerator", "white")):
-            part = [r for r in rows if r.group == group and bool(_device(r)) == bool(device)]
-            label = group + (", measured on an accelerator" if device else "")
+        for where, looks in WHERE.items():
+            part = [r for r in rows if r.group == group and _find_place(r) == where]
             if part:
-                _draw(axes, part, floor, facecolor=fill, edgecolor=colour, label=label)
+                _draw(axes, part, floor, label=group + where, **{"facecolor": colour, "edgecolor": colour, **looks})
     axes.margins(x=0.12, y=0.12)
     legend_below(figure, [axes], columns=4)
     canvas: Any = FigureCanvasAgg(figure)
@@ -52,14 +60,26 @@ def scatter(results: Results) -> Figure | None:
     return figure
 
 
-def _device(row: Standing) -> str | None:
-    return accelerator(row.choices) if row.choices is not None else None
+def _without_doubles(rows: Sequence[Standing]) -> list[Standing]:
+    chosen = {_shorten(row.name) for row in rows if ", chosen " in row.name}
+    return [row for row in rows if ", best " not in row.name or _shorten(row.name) not in chosen]
+
+
+def _find_place(row: Standing) -> str:
+    """Where its time was taken, as a key of WHERE."""
+    if row.choices is None or not accelerator(row.choices):
+        return ON_CORES
+    return ON_SHARED if was_busy(row.choices) else ON_ACCELERATOR
+
+
+def _shorten(name: str) -> str:
+    """The name without the value that was found to be best, and without the number of tokens that are read."""
+    return re.sub(r", \d+ tokens\)", ")", re.sub(r", (best|chosen) [^,(]+?(?= \(|$)", "", name))
 
 
 def _short(row: Standing, floor: float) -> str:
-    """The name without its best value and its encoder, and with its figure where that is too low to be shown."""
-    name = re.sub(r", best [^,(]+?(?= \(|$)", "", row.name)
-    name = re.sub(r" \([^)]*\)", "", name) if row.group == RIVALS else name
+    """The short name, with its figure where that is too low to be shown."""
+    name = _shorten(row.name)
     return name if row.performance.average >= floor else f"{name}: {row.performance.average:.0f}"
 
 

@@ -45,11 +45,13 @@ def over_k(results: Sequence[Results]) -> Figure | None:
 
 def over_rate(results: Sequence[Results]) -> Figure | None:
     """MoDEM's accuracy over learning rates: a colour for its size, a dashed line where the encoder is frozen."""
-    shown = _with(results, "rate")
+    shown: dict[Any, Results] = {}  # settings with the same prompts have the same curves, and one panel
+    for one in _with(results, "rate"):
+        shown.setdefault(tuple(tuple(_accuracies(one, c)) for c in by_series(one.choices, "rate").values()), one)
     if not shown:
         return None
-    figure, [axes] = panels([one.title for one in shown])
-    for one, panel in zip(shown, axes, strict=True):
+    figure, [axes] = panels([one.title for one in shown.values()])
+    for one, panel in zip(shown.values(), axes, strict=True):
         for (series, _), curve in by_series(one.choices, "rate").items():
             frozen, large = "frozen" in series, "large" in series
             looks: dict[str, Any] = {"linestyle": "--" if frozen else "-", "color": VERMILION if large else BLUE}
