@@ -27,6 +27,7 @@ from ir3de.routing.pastes import shorten_turn
 
 LAW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 DEPTH = 64
+TRAILING_COMMA = "a value is missing" if sys.version_info < (3, 13) else "trailing comma"  # as Python says it
 
 
 @pytest.fixture(params=[256, 1_000])
@@ -196,7 +197,7 @@ def test_token_ids_are_no_text(window: int) -> None:
         (b'{"' + b"x" * 99_999 + b'":1}', 400, "a name is too long"),
         (b'{"a":' + b"7" * 99_999 + b"}", 400, "this number cannot be read"),
         (b'{"a":[' + b"1," * 99_999 + b"NaN]}", 400, "this number cannot be read"),
-        (b'{"a":[' + b"1," * 99_999 + b"]}", 400, "a value is missing"),
+        (b'{"a":[' + b"1," * 99_999 + b"]}", 400, TRAILING_COMMA),
         (b'{"a":[' + b"1," * 99_999 + b"1}}", 400, "line 1"),
         (b'{"a":1,\n' + b" " * 99_999 + b'"a":2}', 400, '"a" occurs twice (line 2, byte'),
     ],

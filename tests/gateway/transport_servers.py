@@ -55,8 +55,10 @@ async def listening(serve: Serve, context: ssl.SSLContext | None = None) -> Asyn
                 await writer.wait_closed()
 
     server = await asyncio.start_server(noted, "127.0.0.1", 0, ssl=context)
-    async with server:
+    try:
         yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()  # `async with` would also wait for the connections that the pool keeps (since Python 3.12)
 
 
 async def request_of(reader: asyncio.StreamReader) -> bytes:
