@@ -51,7 +51,7 @@ def test_however_it_is_cut_only_the_event_with_the_usage_is_missing(
     places = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
     ends: list[bytes] = []
     sent = b""
-    relay = AccountingRelay(CHAT, drops_usage=True, on_end=lambda: ends.append(sent))
+    relay = AccountingRelay(CHAT, drops_usage=True, on_end=lambda _: ends.append(sent))
     for start, stop in pairwise(places):
         sent += relay.feed(stream[start:stop])
     assert sent + relay.flush() == write([*before, *after])

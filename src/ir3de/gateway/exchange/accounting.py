@@ -104,10 +104,9 @@ def build_relay(exchange: Exchange, expert: Expert, answer: UpstreamResponse) ->
     if lease is None and not exchange.adds_usage:
         return EventRelay(exchange.wire, member)
 
-    def end() -> None:
+    def end(relay: AccountingRelay) -> None:
         exchange.usage = relay.find_usage() or answer.find_usage()
         if lease is not None:
             lease.close()
 
-    relay = AccountingRelay(exchange.wire, member, drops_usage=exchange.adds_usage, on_end=end)
-    return relay
+    return AccountingRelay(exchange.wire, member, drops_usage=exchange.adds_usage, on_end=end)

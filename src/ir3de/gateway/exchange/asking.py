@@ -47,7 +47,7 @@ async def ask(
         try:
             await admit(expert, exchange.deadline)
         except UpstreamFailure as failure:
-            return failure
+            return failure.forget_frames()
         exchange.record.queue_seconds = perf_counter() - arrived
     observer, started = exchange.gateway.observer, perf_counter() if begun is None else begun.started
     exchange.record.asked_seconds = started - exchange.clock
@@ -134,7 +134,7 @@ async def _handle_failure(
         return None
     note_failure(exchange, expert, failure, seconds)
     if not exchange.response.status:
-        return failure
+        return failure.forget_frames()
     await end_broken_stream(exchange, failure)
     return None
 

@@ -170,8 +170,8 @@ async def choose_routed(exchange: Exchange) -> Choice:
         routed = await run_beside(partial(route_prompt, snapshot, controls=controls), prompt)
     choice = choose(snapshot, asked, prompt, controls, exchange.gateway.pins, routed)
     exchange.record.add_choice(choice)
-    if choice.refusal is not None:
-        raise choice.refusal
+    if choice.build_refusal is not None:
+        raise choice.build_refusal()
     if exchange.lease is not None:
         expect_usage(exchange, exchange.lease, choice, prompt.tokens, read_answer_limit(values))
     return choice
@@ -225,3 +225,4 @@ def _finish_record(exchange: Exchange) -> None:
     exchange.gateway.observer.observe(record)
     if exchange.trace is not None:
         exchange.trace.finish(record, None if exchange.expert is None else exchange.expert.config, exchange.usage)
+    exchange.relay = None  # one that counts refers to the exchange, which would keep its router until a collection

@@ -124,6 +124,7 @@ class Race:
         for replica, begun in zip(self._running.values(), ended, strict=True):
             if isinstance(begun, BegunRequest):  # both began at once
                 await _hang_up(replica, begun)
+        self._running.clear()  # a task keeps its error, whose frames keep this race and the request
         if self.second is not None:
             self._expert.concurrency.release()
 

@@ -57,7 +57,7 @@ async def ask_replicas(exchange: Exchange, expert: ReplicatedExpert) -> Upstream
     try:
         await admit_to_replicas(expert, exchange.deadline)
     except UpstreamFailure as refusal:
-        return refusal
+        return refusal.forget_frames()
     exchange.record.queue_seconds = perf_counter() - arrived
     try:
         assert exchange.body is not None
@@ -107,7 +107,7 @@ async def _ask_hedged(exchange: Exchange, expert: ReplicatedExpert, tried: list[
         if race.second is not None:
             hedges[expert.name, "lost"] += 1
             tried.append(race.second)
-        return last_failure
+        return last_failure.forget_frames()
     if race.second is not None:
         hedges[expert.name, "won" if winner is race.second else "lost"] += 1
         tried.append(race.second)

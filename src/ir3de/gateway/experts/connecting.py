@@ -120,7 +120,11 @@ class Connector:
 
     async def _open_socket(self, host: str, port: int) -> socket.socket:
         addresses: Any = await self._names.resolve(host, port)
-        return await aiohappyeyeballs.start_connection(addresses, happy_eyeballs_delay=NEXT_ADDRESS_S)
+        try:
+            return await aiohappyeyeballs.start_connection(addresses, happy_eyeballs_delay=NEXT_ADDRESS_S)
+        except (OSError, RuntimeError) as error:
+            # its frame keeps the error, which keeps the frame and its callers: the request, until a collection
+            raise error.with_traceback(None) from error.__cause__
 
     async def _open_tunnel(
         self, proxy: Proxy, origin: Origin, context: ssl.SSLContext, protocol: Callable[[], asyncio.Protocol]

@@ -9,7 +9,7 @@ from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
 from math import inf
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from pydantic_core import from_json
 
@@ -48,6 +48,15 @@ class UpstreamFailure(Exception):  # noqa: N818 - not always anybody's error
     is_expert_fault: bool = True  # counts as a failure of the circuit breaker
     is_refusal: bool = False  # the expert has too much to do: it is left alone for a while
     retry_after: float | None = None
+
+    def forget_frames(self) -> Self:
+        """This failure as a value to return and keep: without the frames that it came through.
+
+        They lead on to their callers, also where these are coroutines (since Python 3.12). A caller that keeps the
+        failure would be kept by it in turn, with the request and its router, until a collection.
+        """
+        self.__cause__ = self.__context__ = None
+        return self.with_traceback(None)
 
 
 class UpstreamResponse:

@@ -46,8 +46,8 @@ class TargetFinder:
                 FORMATS["chat/completions"], {"messages": list(messages)}, routing.text, routing.envelopes
             )
             choice = choose(self.snapshot, model, prompt, controls, self.pins)
-            if choice.refusal is not None:
-                raise choice.refusal
+            if choice.build_refusal is not None:
+                raise choice.build_refusal()
             first, failing = _skip_failing(choice)
             if not self.key.may_ask(first.name):
                 raise ApiError(403, f"the API key '{self.key.name}' may not ask {first.name!r}")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter, sleep
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -47,7 +48,8 @@ class Choice:
     routed: Routed | None = None  # None where the router was not asked
     by_name: bool = False  # then only the fallbacks of the configuration may replace it
     instead: str = ""  # who answers where the router abstained: the default expert, or the nearest one
-    refusal: ApiError | None = None  # what the client gets instead of an answer
+    # what the client gets instead of an answer; made where it is raised, since its frames keep the choice
+    build_refusal: Callable[[], ApiError] | None = None
 
     @property
     def decision(self) -> Decision | None:
@@ -132,7 +134,7 @@ def _choose_abstained(snapshot: Snapshot, routed: Routed, eligible: Sequence[Exp
     """
     decision, routing = routed.decision, snapshot.config.routing
     if routing.out_of_domain == "refuse" and decision.reason == "out of domain":
-        return Choice(snapshot, eligible[0], (), "refused", routed, refusal=_build_refusal(eligible))
+        return Choice(snapshot, eligible[0], (), "refused", routed, build_refusal=partial(_build_refusal, eligible))
     if (default := _get(eligible, routing.default) or _get(eligible, decision.expert)) is not None:
         return Choice(snapshot, default, eligible, "abstained", routed, instead="default expert")
     has_nearest = decision.reason != "no known token"

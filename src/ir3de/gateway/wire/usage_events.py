@@ -31,7 +31,7 @@ class AccountingRelay(EventRelay):
         provenance: bytes = b"",
         *,
         drops_usage: bool = False,
-        on_end: Callable[[], None] = lambda: None,
+        on_end: Callable[[AccountingRelay], None] = lambda relay: None,
     ) -> None:
         super().__init__(wire, provenance)
         self.events = 0
@@ -45,7 +45,7 @@ class AccountingRelay(EventRelay):
         ready = super()._pass(ready)
         if not self._has_ended and self.is_done:
             self._has_ended = True
-            self._on_end()
+            self._on_end(self)
         return ready
 
     def find_usage(self) -> Mapping[str, Any]:
