@@ -13,7 +13,6 @@ from running_gateway import QUESTIONS, TEXTS, config_for, small_router
 import ir3de
 from ir3de import Router
 from ir3de.errors import InputError
-from ir3de.gateway.api_errors import ApiError
 from ir3de.gateway.experts.snapshot import Snapshot
 from ir3de.gateway.requests.choice import Choice, choose, route_prompt
 from ir3de.gateway.requests.controls import NO_CONTROLS, Controls
@@ -256,18 +255,19 @@ def test_out_of_domain_can_be_refused_but_a_session_wins(strange: Router) -> Non
     found, pins = snapshot(strange, routing={"out_of_domain": "refuse", "default": "cooking"}), MemoryPins(60)
     prompt = read([said("user", LANDLORD)])
     choice = chosen(found, prompt)
-    assert isinstance(choice.refusal, ApiError) and choice.why == "refused"
-    assert (choice.refusal.status, choice.refusal.code) == (422, "out_of_domain")
+    assert choice.build_refusal is not None and choice.why == "refused"
+    refusal = choice.build_refusal()
+    assert (refusal.status, refusal.code) == (422, "out_of_domain")
     pins.put("monday", "law")
-    assert chosen(found, prompt, pins, session="monday").refusal is None
-    assert choose(found, "law", prompt, NO_CONTROLS, pins).refusal is None
-    assert chosen(found, prompt, skip=True).refusal is None
+    assert chosen(found, prompt, pins, session="monday").build_refusal is None
+    assert choose(found, "law", prompt, NO_CONTROLS, pins).build_refusal is None
+    assert chosen(found, prompt, skip=True).build_refusal is None
     shadow = snapshot(strange, routing={"out_of_domain": "refuse", "shadow": "maths"})
-    assert chosen(shadow, prompt).refusal is None
+    assert chosen(shadow, prompt).build_refusal is None
 
 
 def test_other_reasons_to_abstain_are_not_refused() -> None:
     found = snapshot(routing={"out_of_domain": "refuse", "threshold": 1.0, "default": "cooking"})
     for text in ("", "hi", LANDLORD):
         choice = chosen(found, read([said("user", text)]))
-        assert choice.refusal is None and choice.first.name == "cooking"
+        assert choice.build_refusal is None and choice.first.name == "cooking"

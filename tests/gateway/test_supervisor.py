@@ -56,9 +56,15 @@ class Supervised:
         self.said, self._pids = folder / "said", folder / "pids"
         self._pids.mkdir()
         (folder / "program.py").write_text(PROGRAM)
-        self.said.write_text("serve")
+        self.say("serve")
         self.log = folder / "log"
         self._command = [sys.executable, folder / "program.py", self.said, self._pids]
+
+    def say(self, what: str) -> None:
+        """Replace the file: a worker that starts meanwhile must not find it empty."""
+        new = self.said.with_name("new")
+        new.write_text(what)
+        new.replace(self.said)
 
     def start(self) -> None:
         environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
@@ -97,13 +103,13 @@ def supervised(tmp_path: Path) -> Iterator[Supervised]:
 
 def test_a_worker_that_cannot_start_again_is_tried_until_it_can(supervised: Supervised) -> None:
     assert eventually(lambda: len(supervised.workers) == 2)
-    supervised.said.write_text("the router is away")
+    supervised.say("the router is away")
     killed = supervised.kill_one()
     assert eventually(lambda: "cannot start: the router is away" in supervised.log.read_text())
     supervised.kill_one()  # nobody is left, and it still goes on
     time.sleep(1.2)  # several attempts, of both
     assert supervised.process.poll() is None
-    supervised.said.write_text("serve")
+    supervised.say("serve")
     assert eventually(lambda: len(supervised.workers) == 2)
     supervised.process.terminate()
     assert supervised.result() == "True" and supervised.process.returncode == 0
@@ -115,10 +121,10 @@ def test_a_worker_that_cannot_start_again_is_tried_until_it_can(supervised: Supe
 def test_a_worker_that_is_killed_before_any_has_served_is_replaced(supervised: Supervised) -> None:
     supervised.process.kill()
     supervised.process.communicate()
-    supervised.said.write_text("wait")
+    supervised.say("wait")
     supervised.start()
     assert eventually(lambda: len(supervised.workers) == 2)
-    supervised.said.write_text("serve")
+    supervised.say("serve")
     killed = {supervised.kill_one(), supervised.kill_one()}
     assert eventually(lambda: len(supervised.workers - killed) == 2)
     assert supervised.process.poll() is None
@@ -127,7 +133,7 @@ def test_a_worker_that_is_killed_before_any_has_served_is_replaced(supervised: S
 def test_a_gateway_that_cannot_start_at_all_ends(supervised: Supervised) -> None:
     supervised.process.kill()
     supervised.process.communicate()
-    supervised.said.write_text("no such router")
+    supervised.say("no such router")
     supervised.start()
     assert supervised.result() == "the gateway did not start: no such router"
 
@@ -135,11 +141,11 @@ def test_a_gateway_that_cannot_start_at_all_ends(supervised: Supervised) -> None
 def test_sighup_replaces_the_workers_but_not_by_ones_that_cannot_start(supervised: Supervised) -> None:
     assert eventually(lambda: len(supervised.workers) == 2)
     old = supervised.workers
-    supervised.said.write_text("the router is away")
+    supervised.say("the router is away")
     supervised.process.send_signal(signal.SIGHUP)
     assert eventually(lambda: "a new worker did not start: the router is away" in supervised.log.read_text())
     assert supervised.workers == old
-    supervised.said.write_text("serve")
+    supervised.say("serve")
     supervised.process.send_signal(signal.SIGHUP)
     assert eventually(lambda: len(supervised.workers) == 2 and not supervised.workers & old)
     said = supervised.log.read_text()
