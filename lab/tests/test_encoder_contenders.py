@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from commands import run, run_json
+from commands import complaint, run, run_json
 from experiment_files import LINEAR, chosen, random_matrix, write_results
 from ir3de.errors import ArtifactError, InputError
 from ir3de_lab.experiments import choices, left_out, settings
 from ir3de_lab.experiments.choices import Choices
 from ir3de_lab.experiments.encoder_contenders import NEAREST_K, RATES, Ways, encoders, planned
+from ir3de_lab.experiments.matrix import Matrix
 from ir3de_lab.experiments.results import outcomes, read
 from ir3de_lab.experiments.settings import Encoders
 from ir3de_lab.experiments.tables import tables
@@ -110,6 +111,34 @@ def test_no_cell_of_the_published_tables_is_empty_and_every_absent_one_has_its_r
             assert "–" not in cells, table[0]
             assert "n/a" not in cells or re.search(r"(^|\. )n/a[,:] ", line), table[0]
             table = []
+
+
+# what is taken from a setting with the same prompts -------------------------------------------------------------------
+
+
+def two_settings(tmp_path: Path, ours: Matrix) -> list[str]:
+    theirs = random_matrix("score", setting="reasoning")
+    nearest = Choices("kNN (tiny)", "rivals", "clean", chosen(theirs, 0.1), LINEAR, 3.0, about={"encoder": "tiny"})
+    write_results(tmp_path / "reasoning", theirs, [nearest, a_router("naive Bayes")])
+    left_out.update(write_results(tmp_path / ours.setting, ours, []), {"kNN (tiny)": REASON, "other": REASON}, [])
+    return ["--setting", ours.setting, "--results", str(tmp_path), "--encoders-from", "reasoning"]
+
+
+def test_routers_on_an_encoder_are_taken_where_the_prompts_are_the_same(tmp_path: Path) -> None:
+    ours = random_matrix("score", setting="reasoning-large")
+    told = run_json("bench", "run", *two_settings(tmp_path, ours))
+    assert told["made"] == 1
+    [taken] = choices.read_all(tmp_path / "reasoning-large" / "choices", ours)
+    assert taken.router == "kNN (tiny)" and (taken.columns == chosen(ours, 0.1)).all() and taken.fit_seconds == 3.0
+    assert left_out.read(tmp_path / "reasoning-large") == {"other": REASON}
+
+
+def test_nothing_is_taken_from_other_prompts(tmp_path: Path) -> None:
+    ours = random_matrix("score", setting="reasoning-large")
+    ours = replace(ours, items=tuple(f"{item}!" for item in ours.items))
+    said = complaint("bench", "run", *two_settings(tmp_path, ours))
+    assert "'reasoning' has other prompts or experts than 'reasoning-large'" in said and "--encoders-from" in said
+    assert not list((tmp_path / "reasoning-large" / "choices").glob("*.json"))
 
 
 # what is chosen on training texts -------------------------------------------------------------------------------------

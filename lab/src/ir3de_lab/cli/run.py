@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from ir3de.cli.plugins import Output, output_options
+from ir3de.errors import InputError
 from ir3de_lab.cli.experiments import results_option, setting_option
 from ir3de_lab.cli.shared import data_option
 
@@ -38,6 +39,10 @@ GROUPS = (
     help="Of the routers on an encoder, only those with this in their name; may be repeated. Processes can share them.",
 )  # fmt: skip
 @click.option(
+    "--encoders-from", "sibling", metavar="SETTING",
+    help="Take the choices of routers on an encoder from a setting with the same prompts and experts; fit nothing.",
+)  # fmt: skip
+@click.option(
     "--vectors",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
@@ -64,6 +69,7 @@ def run(
     only: Sequence[str],
     resume: bool,
     matching: Sequence[str],
+    sibling: str | None,
     vectors: Path | None,
     embeddings: Sequence[str],
     patient: bool,
@@ -96,7 +102,9 @@ def run(
     folder = results / setting.name
     outcomes_found = outcomes(folder)
     made = 0
-    if data is None and not setting.data.hub:
+    if sibling is not None:
+        made += _take(results / settings.load(sibling).name, folder)
+    elif data is None and not setting.data.hub:
         out.note(f"no --data: scoring the choices in {folder / 'choices'}")
     else:
         stage = running.prepare(setting, material.load(setting, data), outcomes_found, experts)
@@ -124,6 +132,24 @@ def run(
         for router, reason in reasons.items():
             out.warn(f"left out: {router}: {reason}")
     _show(folder, made, out)
+
+
+def _take(sibling: Path, folder: Path) -> int:
+    """Keep the choices that routers on an encoder made of the same prompts in another setting; how many there were."""
+    from ir3de_lab.experiments import choices, left_out
+    from ir3de_lab.experiments.results import outcomes
+
+    theirs, ours = outcomes(sibling), outcomes(folder)
+    if (theirs.items, theirs.experts) != (ours.items, ours.experts):
+        raise InputError(
+            f"'{theirs.setting}' has other prompts or experts than '{ours.setting}': routers choose otherwise there. "
+            "Leave out --encoders-from to fit them"
+        )
+    taken = [one for one in choices.read_all(sibling / "choices", theirs) if one.about.get("encoder")]
+    for one in taken:
+        choices.write(one, ours, folder / "choices")
+    left_out.update(folder, {}, taken)
+    return len(taken)
 
 
 def _expect(stage: Stage, folder: Path, ways: Ways, out: Output) -> int:
