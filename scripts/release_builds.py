@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = {"ir3de": Path(), "ir3de-lab": Path("lab")}
 MAX_BYTES = {  # what the bundled embeddings and the raw results take, and a little more: growth is to be noticed
     "ir3de.whl": 21_000_000,
-    "ir3de.tar.gz": 36_000_000,  # with the raw results, which its tests read
+    "ir3de.tar.gz": 37_500_000,  # with the raw results, which its tests read
     "ir3de-lab.whl": 500_000,
     "ir3de-lab.tar.gz": 500_000,
 }
