@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -244,12 +245,24 @@ def find_workers(supervisor: int) -> set[int]:
     return {int(pid) for pid, command in commands if command.exists() and b"spawn_main" in command.read_bytes()}
 
 
+def are_idle(workers: set[int]) -> bool:
+    """Whether the processes did nothing for a second: those that start have much to do."""
+
+    def count_ticks() -> list[str]:
+        return [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11] for pid in sorted(workers)]
+
+    before = count_ticks()
+    time.sleep(1)
+    return count_ticks() == before
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
 def test_workers_outlive_a_router_that_is_away_but_not_their_supervisor(tmp_path: Path) -> None:
     with served(Upstream().app()) as upstream, serving(tmp_path, upstream, "--workers=2") as gateway:
         supervisor = gateway.process.pid
         assert eventually(lambda: len(find_workers(supervisor)) == 2)
+        assert eventually(lambda: are_idle(find_workers(supervisor)))  # both have read the router
         first, second = find_workers(supervisor)
         (tmp_path / "router").rename(tmp_path / "away")
         os.kill(first, signal.SIGKILL)
