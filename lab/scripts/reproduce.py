@@ -31,7 +31,7 @@ TIMES = ROOT / "results" / "reproduce.json"
 MODELS = ("smollm2-135m", "qwen2.5-coder-0.5b", "all-mpnet-base-v2")
 SEEDED = "reasoning-large-seed-1"
 TRAINED = ("clm", "clm-large", "reasoning", "reasoning-large", SEEDED)
-SAME_PROMPTS = ("reasoning-large", SEEDED)  # as "reasoning": routers choose alike
+LARGER = ("reasoning-large", SEEDED)  # experts; their prompts are those of "reasoning", so routers choose alike
 DRAWN = ("clm", "clm-large", "reasoning")  # of which there are figures
 SCORED = ("routerdc7", "routellm", "routerbench")  # whose scores others published: no model is asked
 ROUTED = (*TRAINED, "routerdc7")  # by choices; the others by expectations
@@ -45,13 +45,13 @@ STEPS = [
     *(("outcomes", f"ir3de bench outcomes --setting {name} --experts experts/{name}") for name in TRAINED),
     *(("outcomes", f"ir3de bench outcomes --setting {name}") for name in SCORED),
     *(("encoders", f"ir3de bench run --setting {name} --only encoders --resume") for name in SWEPT),
-    *(("taken", f"ir3de bench run --setting {name} --encoders-from reasoning") for name in SAME_PROMPTS),
+    *(("taken", f"ir3de bench run --setting {name} --encoders-from reasoning") for name in LARGER),
     *(("run", f"ir3de bench run --setting {name} --only paper --only ours --only words") for name in ROUTED),
     *(("run", f"ir3de bench run --setting {name} --only expectations") for name in SCORED),
     *(("embeddings", f"ir3de bench run --setting {name} --only embeddings") for name in SWEPT),
     *(("strengths", f"ir3de bench run --setting {name} --only strengths") for name in SWEPT),
     *(("curves", f"ir3de bench run --setting {name} --only curves") for name in SWEPT),
-    *(("halves", f"ir3de bench run --setting {name} --only halves") for name in SAME_PROMPTS),
+    *(("halves", f"ir3de bench run --setting {name} --only halves") for name in LARGER),
     ("complexity", "ir3de bench run --setting clm --only complexity"),
     *(("dynamic", f"ir3de bench dynamic --setting {name}") for name in DRAWN),
     *(("decentralised", f"ir3de bench decentralised --setting {name}") for name in DRAWN),

@@ -14,10 +14,11 @@ import pytest
 from api_answers import EVERYTHING, serving, tell_all
 from raw_sockets import ask
 from running_gateway import QUESTIONS, TEXTS, Running, Upstream, served, small_router
+from strange_prompts import strange  # noqa: F401
 from test_admin_workers import process
 
 from demo_router import chosen_demo_router
-from ir3de import Conversation, Router
+from ir3de import Conversation
 from ir3de.corpora import examples
 from ir3de.evaluation.replay import DamagedLines, read_log, replay_log
 from ir3de.gateway.app import create_app
@@ -25,7 +26,6 @@ from ir3de.gateway.config.models import Config
 from ir3de.gateway.gateway import Gateway
 from ir3de.gateway.requests import choice
 from ir3de.gateway.requests.json_body import MAX_INLINE_BYTES
-from ir3de.routing.decision import Decision
 
 LANDLORD = "Can my landlord evict me?"
 FOLLOW_UP = "ok, and how long does that take?"  # alone, it goes to cooking
@@ -173,19 +173,6 @@ def chat_of(*texts: str) -> list[dict[str, Any]]:
 # what is said of prompts that no expert is for ------------------------------------------------------------------------
 
 
-@pytest.fixture
-def strange(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything is out of domain from now on."""
-    route = Router.route
-
-    def route_strange(router: Router, text: str, **more: Any) -> Decision:
-        found = route(router, text, **more)
-        found._reason = "out of domain"
-        return found
-
-    monkeypatch.setattr(Router, "route", route_strange)
-
-
 @pytest.mark.usefixtures("strange")
 def test_answers_say_that_they_are_out_of_domain_and_who_gave_them(tmp_path: Path) -> None:
     logs = {"access": str(tmp_path / "access.jsonl"), "decisions": str(tmp_path / "decisions.jsonl")}
@@ -232,7 +219,7 @@ def test_out_of_domain_is_refused_in_the_caller_s_format_if_so_configured(tmp_pa
 @pytest.mark.slow
 def test_the_demo_s_router_keeps_a_landlord_in_law_and_knows_what_it_does_not_know(tmp_path: Path) -> None:
     chosen_demo_router().save(tmp_path / "router", serving=True)
-    strange = "Der Torwart hielt den Elfmeter in der zweiten Halbzeit"
+    foreign = "Der Torwart hielt den Elfmeter in der zweiten Halbzeit"
 
     def ask_all(texts: list[str], **routing: Any) -> list[Any]:
         experts = [{"name": name, "base_url": f"{url}/{name}/v1"} for name in examples.DOMAINS]
@@ -246,12 +233,12 @@ def test_the_demo_s_router_keeps_a_landlord_in_law_and_knows_what_it_does_not_kn
         texts = [LANDLORD, FOLLOW_UP, "How do I sort a list in Python?", "thanks"]
         assert [one["expert"] for one in ask_all(texts)] == ["law", "law", "coding", "coding"]
         assert [one["expert"] for one in ask_all(texts[:2], text="last_user")] == ["law", "medicine"]
-        (told,) = ask_all([strange])
+        (told,) = ask_all([foreign])
         assert (told["reason"], told["instead"], told["decided"]) == ("out of domain", "nearest expert", None)
-        (told,) = ask_all([strange], default="law")
+        (told,) = ask_all([foreign], default="law")
         assert (told["reason"], told["instead"], told["expert"]) == ("out of domain", "default expert", "law")
         with pytest.raises(openai.UnprocessableEntityError, match="out of domain: no expert is for prompts like this"):
-            ask_all([strange], out_of_domain="refuse")
+            ask_all([foreign], out_of_domain="refuse")
 
 
 # logs and replay ------------------------------------------------------------------------------------------------------

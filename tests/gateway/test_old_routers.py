@@ -7,20 +7,17 @@ only a collection finds the circle.
 import gc
 import socket
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from raw_sockets import FIRST, STREAM_HEAD, Conduct, Got, answer, ask, chat, eventually, holds, says
 from raw_upstream import RawGateway, raw_gateway, raw_gateway_session
 from replicated_expert import fail_all, replicated
 from running_gateway import QUESTIONS, Running, failing, running
-
-from ir3de import Router
-from ir3de.routing.decision import Decision
+from strange_prompts import strange  # noqa: F401
 
 __all__ = ["raw_gateway", "raw_gateway_session"]  # fixtures
 
@@ -81,19 +78,6 @@ def test_a_request_that_reached_nobody_does_not_keep_its_router(tmp_path: Path, 
         address = f"http://{host}:{nobody.getsockname()[1]}/v1"
         with running(tmp_path, experts={"law": {"base_url": address}}) as gateway, given_up(gateway):
             assert ask(gateway.url, chat(QUESTIONS["law"], "law")).status == 502
-
-
-@pytest.fixture
-def strange(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything is out of domain."""
-    route: Callable[..., Decision] = Router.route
-
-    def route_strange(router: Router, text: str, **more: Any) -> Decision:
-        found = route(router, text, **more)
-        found._reason = "out of domain"
-        return found
-
-    monkeypatch.setattr(Router, "route", route_strange)
 
 
 @pytest.mark.usefixtures("strange")

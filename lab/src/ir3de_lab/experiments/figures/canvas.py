@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -71,6 +72,15 @@ def panels(titles: Sequence[str], height: float = PANEL_HEIGHT, rows: int = 1) -
     for column, title in enumerate(titles):
         axes[0][column].set_title(title)
     return figure, [list(row) for row in axes]
+
+
+def without_tokens(router: str) -> str:
+    """A router's name without the number of tokens that its encoder reads.
+
+    >>> without_tokens("kNN (MiniLM-L6, 512 tokens)")
+    'kNN (MiniLM-L6)'
+    """
+    return re.sub(r", \d+ tokens\)", ")", router)
 
 
 def legend_below(figure: Figure, axes: Sequence[Axes], columns: int = 3) -> None:

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ir3de_lab.experiments.figures.canvas import BLUE, DOTS_PER_INCH, GREEN, VERMILION, WIDTH, legend_below
+from ir3de_lab.experiments.figures.canvas import (
+    BLUE,
+    DOTS_PER_INCH,
+    GREEN,
+    VERMILION,
+    WIDTH,
+    legend_below,
+    without_tokens,
+)
 from ir3de_lab.experiments.results import Results
 from ir3de_lab.experiments.side_tables import accelerator, was_busy
 from ir3de_lab.experiments.standings import OURS, PAPER, RIVALS, Standing, on_other_embedding, standings
@@ -74,7 +82,7 @@ def _find_place(row: Standing) -> str:
 
 def _shorten(name: str) -> str:
     """The name without the value that was found to be best, and without the number of tokens that are read."""
-    return re.sub(r", \d+ tokens\)", ")", re.sub(r", (best|chosen) [^,(]+?(?= \(|$)", "", name))
+    return without_tokens(re.sub(r", (best|chosen) [^,(]+?(?= \(|$)", "", name))
 
 
 def _short(row: Standing, floor: float) -> str:

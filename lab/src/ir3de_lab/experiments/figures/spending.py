@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ir3de_lab.experiments import settings
-from ir3de_lab.experiments.figures.canvas import CYCLE, GREEN, legend_below, panels
+from ir3de_lab.experiments.figures.canvas import CYCLE, GREEN, legend_below, panels, without_tokens
 from ir3de_lab.experiments.results import Results, shown_name
 from ir3de_lab.experiments.spending import APART, REFERENCE, buy_single, find_hull, trace_calls
 from ir3de_lab.experiments.spending_tables import list_purchases, part_items
@@ -44,9 +44,7 @@ def _draw_calls(results: Results, pair: tuple[str, str]) -> Figure:
         panel.plot([0, 100], [0, 100], color="0.5", linestyle=":", label="a random order")
         panel.set(xlabel="strong calls, %")
     axes[0].set_ylabel("gap recovered, %")
-    if any(router.endswith(APART) for router in looks):
-        axes[0].plot([], [], color="0.4", linestyle="--", label=f"fitted on {APART}")
-    legend_below(figure, axes)
+    _explain(figure, axes, looks)
     return figure
 
 
@@ -65,10 +63,15 @@ def _draw_costs(results: Results, setting: settings.Setting) -> Figure:
         _mark_models(panel, results, parts[name], factor)
         panel.set(xscale="linear" if setting.data.sizes else "log", xlabel=unit)
     axes[0].set_ylabel("mean score, %")
-    if any(router.endswith(APART) for router in looks):
+    _explain(figure, axes, looks)
+    return figure
+
+
+def _explain(figure: Figure, axes: Sequence[Axes], routers: Iterable[str]) -> None:
+    """The legend, with one line for all routers that were fitted on each domain by itself."""
+    if any(router.endswith(APART) for router in routers):
         axes[0].plot([], [], color="0.4", linestyle="--", label=f"fitted on {APART}")
     legend_below(figure, axes)
-    return figure
 
 
 def _mark_models(panel: Axes, results: Results, items: Any, factor: float) -> None:
@@ -84,7 +87,7 @@ def _choose_looks(routers: Sequence[str]) -> dict[str, dict[str, Any]]:
         "zero router": {"color": "0.5", "linestyle": ":"},
         "oracle": {"color": "0.2", "linestyle": "-."},
     }
-    colours = iter(CYCLE)
+    colours = cycle(CYCLE)
     looks: dict[str, dict[str, Any]] = {}
     for router in sorted(routers, key=lambda router: (router.endswith(APART), router)):
         if router.endswith(APART):
@@ -92,5 +95,5 @@ def _choose_looks(routers: Sequence[str]) -> dict[str, dict[str, Any]]:
             looks[router] = {**whole, "linestyle": "--", "label": None}
         else:
             look = fixed.get(router) or {"color": next(colours)}
-            looks[router] = {**look, "label": re.sub(r", \d+ tokens\)", ")", router)}
+            looks[router] = {**look, "label": without_tokens(router)}
     return looks
