@@ -142,8 +142,9 @@ def count_tokens(values: Mapping[str, Any]) -> int:
             tokens += estimate_tokens(value)
         elif isinstance(value, list):
             found += value
-        elif isinstance(value, dict) and value.get("type") not in _ATTACHMENTS:
-            found += value.values()
+        elif isinstance(value, dict):
+            kind = value.get("type")  # of a schema it may be a list, and a property of a schema may be called `type`
+            found += () if isinstance(kind, str) and kind in _ATTACHMENTS else value.values()
     return tokens
 
 
