@@ -120,7 +120,7 @@ def test_budgets_begin_anew_with_the_day_and_the_month() -> None:
         if isinstance(since, Refusal):
             return since
         assert account.expect(limits, 10, cost * 2, since=since) is None
-        account.end(0, -cost, since=since, is_estimated=False)
+        account.end(0, -cost, since=since, is_estimated=False, freed=(10, cost * 2))
         return None
 
     assert [spend(0.6), spend(0.6)] == [None, None]  # over by less than a request

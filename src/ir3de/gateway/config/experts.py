@@ -119,6 +119,9 @@ class ExpertConfig(Part):
     """Whether it also answers `messages` if it has only `chat`, or the reverse: requests and answers are translated."""
     context_window: int | None = Field(None, ge=1)
     """Tokens of prompt and answer together; longer requests go to other experts."""
+    max_output_tokens: int | None = Field(None, ge=1)
+    """Tokens of the longest answer that its server gives. A key's limits reserve as much for a request that does not
+    limit its answer; by default the context window, or 8,192."""
     price: Price = Price()
     """Its price, for the control `max_price` and for the cost in logs and metrics."""
     stream_usage: bool | None = None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from ir3de.gateway.api_errors import ApiError
-from ir3de.gateway.config.experts import RESERVED
+from ir3de.gateway.config.experts import RESERVED, ExpertConfig
 from ir3de.gateway.exchange.exchange import Exchange
 from ir3de.gateway.exchange_record import read_usage
 from ir3de.gateway.experts.snapshot import Expert
@@ -15,10 +16,12 @@ from ir3de.gateway.keys.client_key import Lease, Spending
 from ir3de.gateway.requests.choice import Choice
 from ir3de.gateway.requests.controls import Controls
 from ir3de.gateway.requests.forwarding import OutgoingBody, RequestContent
+from ir3de.gateway.requests.json_body import JsonBody
+from ir3de.gateway.requests.prompt import Prompt
+from ir3de.gateway.requests.request_bound import RequestBound, find_bound, read_answer_limit
 from ir3de.gateway.wire.event_stream import EventRelay
 from ir3de.gateway.wire.usage_events import AccountingRelay
 
-ASSUMED_ANSWER_TOKENS = 1_000  # where the request does not limit its answer
 BYTES_PER_TOKEN = 5  # of a whole answer that does not tell its usage, JSON included
 
 
@@ -36,13 +39,22 @@ def restrict_to_key(exchange: Exchange, asked: str, experts: frozenset[str]) -> 
     return replace(controls, allow=experts if controls.allow is None else controls.allow & experts)
 
 
-def expect_usage(exchange: Exchange, lease: Lease, choice: Choice, tokens: int, answer_limit: int) -> None:
-    """Charge an estimate; `tokens` are those of the prompt and of the longest answer that was allowed."""
-    if not exchange.wire.is_charged:
+def reserve_usage(exchange: Exchange, lease: Lease, choice: Choice, prompt: Prompt, body: JsonBody) -> None:
+    """Reserve the most that a request can take, whoever answers it, and note what it is expected to take."""
+    wire, values = exchange.wire, body.values
+    if not wire.is_charged:
         return
-    prompt = exchange.expected_prompt_tokens = max(0, tokens - answer_limit)
-    answer = (answer_limit or ASSUMED_ANSWER_TOKENS) if exchange.wire.is_sampled else 0
-    lease.expect(prompt + answer, choice.first.config.price.compute_cost(prompt, answer))
+    exchange.expected_prompt_tokens = max(0, prompt.tokens - read_answer_limit(values))
+    size, is_continued = len(body.content), bool(prompt.follows)
+    reserve(
+        lease, choice, lambda config: find_bound(wire, values, config, prompt_bytes=size, is_continued=is_continued)
+    )
+
+
+def reserve(lease: Lease, choice: Choice, find: Callable[[ExpertConfig], RequestBound]) -> None:
+    """Reserve the largest bound of the experts that may answer. One of them is charged, whoever else was asked."""
+    bounds = [(expert.config.price, find(expert.config)) for expert in (choice.first, *choice.list_fallbacks())]
+    lease.expect(max(sum(bound) for _, bound in bounds), max(price.compute_cost(*bound) for price, bound in bounds))
 
 
 def measure(exchange: Exchange) -> Spending | None:

@@ -30,7 +30,7 @@ from ir3de.gateway.api_errors import (
     build_type_error,
 )
 from ir3de.gateway.config.experts import RESERVED
-from ir3de.gateway.exchange.accounting import expect_usage, measure, restrict_to_key
+from ir3de.gateway.exchange.accounting import measure, reserve_usage, restrict_to_key
 from ir3de.gateway.exchange.caching import answer_from_cache
 from ir3de.gateway.exchange.exchange import Exchange
 from ir3de.gateway.exchange.hooked import show_request
@@ -44,7 +44,7 @@ from ir3de.gateway.requests.client import DisconnectWatcher, read_body
 from ir3de.gateway.requests.controls import FIELD, read_controls
 from ir3de.gateway.requests.forwarding import OutgoingBody
 from ir3de.gateway.requests.json_body import read_json, read_values, run_beside
-from ir3de.gateway.requests.prompt import read_answer_limit, read_prompt
+from ir3de.gateway.requests.prompt import read_prompt
 from ir3de.gateway.requests.stored_objects import scope_id, scope_session
 from ir3de.gateway.wire.format import WireFormat
 
@@ -173,7 +173,7 @@ async def choose_routed(exchange: Exchange) -> Choice:
     if choice.build_refusal is not None:
         raise choice.build_refusal()
     if exchange.lease is not None:
-        expect_usage(exchange, exchange.lease, choice, prompt.tokens, read_answer_limit(values))
+        reserve_usage(exchange, exchange.lease, choice, prompt, body)
     return choice
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from ir3de.gateway.api_errors import build_type_error
-from ir3de.gateway.exchange.accounting import restrict_to_key
+from ir3de.gateway.exchange.accounting import reserve, restrict_to_key
 from ir3de.gateway.exchange.endpoint import read_content, run
 from ir3de.gateway.exchange.exchange import Exchange
 from ir3de.gateway.exchange.hooked import show_form, show_request
@@ -19,6 +20,7 @@ from ir3de.gateway.requests.controls import FIELD, read_controls
 from ir3de.gateway.requests.json_body import read_json
 from ir3de.gateway.requests.named_choice import StoredAt, choose_by_name, choose_keeper
 from ir3de.gateway.requests.passed_body import NoBody, PassedBody
+from ir3de.gateway.requests.request_bound import find_passed_bound
 from ir3de.gateway.requests.stored_objects import build_unknown_error
 from ir3de.gateway.requests.upload import Upload, read_upload
 from ir3de.gateway.telemetry.observer import RECORDED
@@ -89,6 +91,9 @@ async def choose_named(exchange: Exchange) -> Choice:
         exchange.body = NoBody(exchange.format.is_repeatable({}))
     choice = _choose(exchange, values)
     exchange.record.add_choice(choice)
+    if exchange.lease is not None and exchange.format.counts_usage:
+        size = None if exchange.upload is not None else exchange.record.received_bytes
+        reserve(exchange.lease, choice, partial(find_passed_bound, exchange.format, values, size))
     return choice
 
 

@@ -1,8 +1,9 @@
 """The account of a key: what it uses, counted over all workers, and whether a request is within its limits.
 
 A request is refused if a limit has been reached when it comes, and admitted otherwise. What it will take is known only
-at its end. Until then an estimate counts in its place, so that requests which come together cannot all be admitted on
-the same remainder. The estimate is charged at once: if a worker dies, it stays.
+at its end. Until then the most that it can take is reserved, so that requests which come together cannot all be
+admitted on the same remainder: spent <= limit + the bound of one request. A reservation is charged at once: if a worker
+dies, it stays.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from ir3de.gateway.workers.table import Row, find_worker_row
 if TYPE_CHECKING:
     from ir3de.gateway.keys.definitions import KeyLimits
 
-CONCURRENT_RETRY_S = 1.0  # when to try again after too many requests at once
+IN_FLIGHT_RETRY_S = 1.0  # when to try again where requests in flight take what is left
 
-_IN_FLIGHT = 0  # of each worker
+_IN_FLIGHT, _RESERVED_TOKENS, _RESERVED_COST = range(3)  # of each worker
 
 
 class Refusal(NamedTuple):
@@ -30,6 +31,7 @@ class Refusal(NamedTuple):
     limit: str  # a field of `KeyLimits`
     value: float
     retry_after: float
+    reserved: float = 0.0  # by requests in flight, where less than the limit is spent
 
 
 class RateState(NamedTuple):
@@ -48,18 +50,30 @@ class Rates(NamedTuple):
 
 
 class Slots:
-    """How many requests of a key are in flight, over all workers. The account's lock guards it."""
+    """Requests of a key in flight, and what they have reserved, over all workers. The account's lock guards it."""
 
     def __init__(self, row: Row | None) -> None:
-        self._row, self._own = row, 0
+        self._row, self._own = row, [0.0, 0.0, 0.0]
 
     def count(self) -> int:
-        return self._own if self._row is None else int(sum(self._row.list_all(_IN_FLIGHT)))
+        return int(self._sum(_IN_FLIGHT))
 
-    def add(self, more: int) -> None:
-        self._own += more
-        if self._row is not None:
-            self._row.own[_IN_FLIGHT] = float(self._own)
+    @property
+    def reserved_tokens(self) -> float:
+        return self._sum(_RESERVED_TOKENS)
+
+    @property
+    def reserved_cost(self) -> float:
+        return self._sum(_RESERVED_COST)
+
+    def add(self, requests: int, tokens: float, cost: float) -> None:
+        for place, more in enumerate((requests, tokens, cost)):
+            self._own[place] += more
+            if self._row is not None:
+                self._row.own[place] = self._own[place]
+
+    def _sum(self, place: int) -> float:
+        return self._own[place] if self._row is None else sum(self._row.list_all(place))
 
     def clear_dead_workers(self) -> bool:
         return self._row is not None and self._row.table.clear_dead_workers()
@@ -72,35 +86,43 @@ class Account:
         self._row, self._slots, self._find_expert_row = row, slots, find_expert_row
         self.clock = time
 
-    def admit(self, limits: KeyLimits) -> Refusal | int:
-        """Count a request that begins: return its second. If a limit has been reached, say which one."""
-        found = self._row.change(lambda numbers: self._admit(numbers, limits))
-        if isinstance(found, Refusal) and found.limit == "concurrent" and self._slots.clear_dead_workers():
-            found = self._row.change(lambda numbers: self._admit(numbers, limits))
+    def admit(self, limits: KeyLimits, *, spends: bool = True) -> Refusal | int:
+        """Count a request that begins: return its second. If a limit has been reached, return which one.
+
+        Limits of tokens and cost are for requests that spend some.
+        """
+        found = self._row.change(lambda numbers: self._admit(numbers, limits, spends))
+        is_for_others = isinstance(found, Refusal) and (found.limit == "concurrent" or found.reserved > 0)
+        if is_for_others and self._slots.clear_dead_workers():
+            found = self._row.change(lambda numbers: self._admit(numbers, limits, spends))
         return found
 
-    def _admit(self, numbers: Numbers, limits: KeyLimits) -> Refusal | int:
+    def _admit(self, numbers: Numbers, limits: KeyLimits, spends: bool) -> Refusal | int:
         now = self.clock()
         minute, totals = Minute(numbers, now), Totals(numbers, now)
-        if (refusal := _find_refusal(minute, totals, limits)) is not None:
+        refusal = self._find_spent(minute, totals, limits) if spends else None
+        if refusal is None and (most := limits.requests_per_minute) is not None and (used := minute.requests) >= most:
+            refusal = Refusal("requests_per_minute", most, minute.find_requests_wait(used - most + 1))
+        if refusal is None and limits.concurrent is not None and self._slots.count() >= limits.concurrent:
+            refusal = Refusal("concurrent", limits.concurrent, IN_FLIGHT_RETRY_S)
+        if refusal is not None:
             return refusal
-        if limits.concurrent is not None and self._slots.count() >= limits.concurrent:
-            return Refusal("concurrent", limits.concurrent, CONCURRENT_RETRY_S)
         minute.add_request()
         totals.add_request()
-        self._slots.add(1)
+        self._slots.add(1, 0, 0.0)
         return minute.second
 
     def expect(self, limits: KeyLimits, tokens: int, cost: float, *, since: int) -> Refusal | None:
-        """Charge what a request is expected to take. If others have reached a limit meanwhile, it has not been made."""
+        """Reserve the most that a request can take. If others have reached a limit meanwhile, it has not been made."""
 
         def charge(numbers: Numbers) -> Refusal | None:
             now = self.clock()
             minute, totals = Minute(numbers, now), Totals(numbers, now)
-            refusal = _find_spent(minute, totals, limits)
+            refusal = self._find_spent(minute, totals, limits)
             if refusal is None:
                 minute.add_tokens(tokens, since=since)
                 totals.add(tokens, cost, since=since)
+                self._slots.add(0, tokens, cost)
             else:
                 minute.take_request_back(since)
                 totals.take_request_back(since)
@@ -108,8 +130,13 @@ class Account:
 
         return self._row.change(charge)
 
-    def end(self, tokens: int, cost: float, *, since: int, is_estimated: bool) -> None:
-        """A request has ended, and took so much more than was expected (or less: then the numbers are negative)."""
+    def end(
+        self, tokens: int, cost: float, *, since: int, is_estimated: bool, freed: tuple[float, float] = (0, 0.0)
+    ) -> None:
+        """A request has ended, and took so much more than was charged (or less: then the numbers are negative).
+
+        What it had reserved, of tokens and cost, is freed.
+        """
 
         def settle(numbers: Numbers) -> None:
             now = self.clock()
@@ -118,7 +145,7 @@ class Account:
             totals.add(tokens, cost, since=since)
             if is_estimated:
                 totals.add_estimated()
-            self._slots.add(-1)
+            self._slots.add(-1, -freed[0], -freed[1])
 
         self._row.change(settle)
 
@@ -155,26 +182,24 @@ class Account:
     def read_for_expert(self, expert: str) -> Totals:
         return Totals(self._find_expert_row(expert).read(), self.clock())
 
+    def _find_spent(self, minute: Minute, totals: Totals, limits: KeyLimits) -> Refusal | None:
+        """The limit of cost or tokens that has been reached; of several, the one for which the wait is longest."""
+        now, in_flight = totals.now, self._slots
+        if (most := limits.budget_per_month) is not None and (cost := totals.month.cost) >= most:
+            return _refuse("budget_per_month", most, cost, in_flight.reserved_cost, find_month(now).ends - now)
+        if (most := limits.budget_per_day) is not None and (cost := totals.day.cost) >= most:
+            return _refuse("budget_per_day", most, cost, in_flight.reserved_cost, find_day(now).ends - now)
+        if (limit := limits.tokens_per_minute) is not None and (used := minute.tokens) >= limit:
+            wait = minute.find_tokens_wait(used - limit + 1)
+            return _refuse("tokens_per_minute", limit, used, in_flight.reserved_tokens, wait)
+        return None
 
-def _find_refusal(minute: Minute, totals: Totals, limits: KeyLimits) -> Refusal | None:
-    """The limit that has been reached; of several, as a rule the one for which the wait is longest."""
-    if (refusal := _find_spent(minute, totals, limits)) is not None:
-        return refusal
-    if (most := limits.requests_per_minute) is not None and (used := minute.requests) >= most:
-        return Refusal("requests_per_minute", most, minute.find_requests_wait(used - most + 1))
-    return None
 
-
-def _find_spent(minute: Minute, totals: Totals, limits: KeyLimits) -> Refusal | None:
-    """The limit of cost or tokens that has been reached."""
-    now = totals.now
-    if (most := limits.budget_per_month) is not None and totals.month.cost >= most:
-        return Refusal("budget_per_month", most, find_month(now).ends - now)
-    if (most := limits.budget_per_day) is not None and totals.day.cost >= most:
-        return Refusal("budget_per_day", most, find_day(now).ends - now)
-    if (most := limits.tokens_per_minute) is not None and (used := minute.tokens) >= most:
-        return Refusal("tokens_per_minute", most, minute.find_tokens_wait(used - most + 1))
-    return None
+def _refuse(limit: str, value: float, used: float, reserved: float, wait: float) -> Refusal:
+    """A refusal until the next period; if requests in flight have reserved the rest, until one of them has ended."""
+    if used - reserved >= value:
+        return Refusal(limit, value, wait)
+    return Refusal(limit, value, min(wait, IN_FLIGHT_RETRY_S), reserved)
 
 
 class Accounts:

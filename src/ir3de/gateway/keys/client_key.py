@@ -57,11 +57,14 @@ class ClientKey:
     def may_ask(self, expert: str) -> bool:
         return self.experts is None or expert in self.experts
 
-    def admit(self) -> Lease | None:
-        """Count a request that begins, or raise an `ApiError` if a limit has been reached."""
+    def admit(self, *, spends: bool = True) -> Lease | None:
+        """Count a request that begins, or raise an `ApiError` if a limit has been reached.
+
+        One that spends neither tokens nor money is not refused for them.
+        """
         if self.account is None:
             return None
-        found = self.account.admit(self.limits)
+        found = self.account.admit(self.limits, spends=spends)
         if isinstance(found, Refusal):
             raise build_limit_error(self.name, found)
         return Lease(self, self.account, found)
@@ -77,19 +80,19 @@ class Lease:
 
     def __init__(self, key: ClientKey, account: Account, since: int) -> None:
         self._key, self._account, self._since = key, account, since
-        self._tokens, self._cost = 0, 0.0  # expected, and charged already
+        self._tokens, self._cost = 0, 0.0  # reserved, and charged already
         self.is_open = True
         self.measure: Callable[[], Spending | None] | None = None  # asked at the end; None if nothing was answered
 
     def expect(self, tokens: int, cost: float) -> None:
-        """Charge what the request is expected to take, or raise an `ApiError` if a limit was reached meanwhile."""
+        """Reserve the most that the request can take, or raise an `ApiError` if a limit was reached meanwhile."""
         refusal = self._account.expect(self._key.limits, tokens, cost, since=self._since)
         if refusal is not None:
             raise build_limit_error(self._key.name, refusal)
         self._tokens, self._cost = tokens, cost
 
     def close(self) -> None:
-        """Charge what the request took instead of what was expected. This comes before the last byte is sent."""
+        """Charge what the request took instead of what was reserved. This comes before the last byte is sent."""
         if not self.is_open:
             return
         self.is_open = False
@@ -99,7 +102,9 @@ class Lease:
         if spent is not None:
             tokens, cost, is_estimated = spent.prompt_tokens + spent.answer_tokens, spent.cost, spent.is_estimated
             self._account.add_for_expert(spent.expert, tokens, cost, is_estimated=is_estimated)
-        self._account.end(tokens - self._tokens, cost - self._cost, since=self._since, is_estimated=is_estimated)
+        reserved = self._tokens, self._cost
+        more = tokens - self._tokens, cost - self._cost
+        self._account.end(*more, since=self._since, is_estimated=is_estimated, freed=reserved)
 
     @property
     def has_rates(self) -> bool:
@@ -118,7 +123,7 @@ def build_key_error(message: str) -> ApiError:
 
 def build_limit_error(name: str, refusal: Refusal) -> ApiError:
     """The error for a limit that has been reached."""
-    limit, value, wait = refusal
+    limit, value, wait, reserved = refusal
     amount = f"{Decimal(str(value)).normalize():,f}"  # never as 1e-07
     messages = {
         "requests_per_minute": f"has made {value:,.0f} requests within a minute, its limit",
@@ -128,7 +133,11 @@ def build_limit_error(name: str, refusal: Refusal) -> ApiError:
         "budget_per_month": f"has used up its budget of {amount} for this month: again from the 1st, 00:00 UTC on",
     }
     problem = ApiError(429, f"the API key '{name}' {messages[limit]}", retry_after=wait)
-    if limit.startswith("budget"):  # trying again in a moment is useless, and the official clients would
+    if reserved:
+        held, what = f"{Decimal(str(round(reserved, 12))).normalize():,f}", limit.replace("_", " ")
+        message = f"has requests in flight that reserve {held}, and its {what} is {amount}: wait for one of them to end"
+        problem.message = f"the API key '{name}' {message}"
+    elif limit.startswith("budget"):  # trying again in a moment is useless, and the official clients would
         problem.code = problem.kind = "insufficient_quota"
         problem.headers["x-should-retry"] = "false"
     return problem

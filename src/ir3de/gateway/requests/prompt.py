@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from ir3de.gateway.api_errors import ApiError
+from ir3de.gateway.requests.request_bound import read_answer_limit
 from ir3de.gateway.requests.token_estimate import estimate_tokens
 from ir3de.gateway.wire.format import WireFormat
 from ir3de.routing.messages import MessageError, Turn, compile_envelopes, find_envelope_mark
@@ -17,7 +18,6 @@ TextMode = Literal["conversation", "last_user", "all_user", "full"]
 MAX_TEXT_CHARS = 131_072  # of several turns together; routing reads the first 15,360
 MAX_INLINE_TURNS = 100  # routed in the event loop, within a few milliseconds; longer chats in a thread
 MAX_INLINE_CHARS = 100_000  # of all turns
-MAX_TOKENS = 10**12  # a client may send a number with thousands of digits
 _READ_BY_MODELS = ("messages", "system", "prompt", "input", "instructions", "tools", "functions")
 _ATTACHMENTS = frozenset(("image_url", "input_image", "image", "input_audio", "file", "input_file", "document"))
 
@@ -146,9 +146,3 @@ def count_tokens(values: Mapping[str, Any]) -> int:
             kind = value.get("type")  # of a schema it may be a list, and a property of a schema may be called `type`
             found += () if isinstance(kind, str) and kind in _ATTACHMENTS else value.values()
     return tokens
-
-
-def read_answer_limit(values: Mapping[str, Any]) -> int:
-    """The longest answer that the request allows, in tokens; 0 if it does not say."""
-    wanted = values.get("max_completion_tokens") or values.get("max_tokens") or values.get("max_output_tokens") or 0
-    return max(0, min(wanted, MAX_TOKENS)) if isinstance(wanted, int) else 0

@@ -17,6 +17,7 @@ class ChatFormat(WireFormat):
 
     path = "chat/completions"
     capability: Capability = "chat"
+    answer_limits: tuple[str, ...] = ("max_tokens", "max_completion_tokens")
     has_system_message = True
     final_event = re.compile(rb"(?:^|[\r\n])data: ?\[DONE\]")  # only at the beginning of a line: a text may quote it
 
@@ -41,6 +42,7 @@ class CompletionsFormat(ChatFormat):
 
     path = "completions"
     capability = "completions"
+    answer_limits = ("max_tokens",)
     has_system_message = False
 
     def parse_turns(self, values: Mapping[str, Any]) -> list[Turn]:

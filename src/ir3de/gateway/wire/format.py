@@ -34,6 +34,7 @@ class WireFormat(ABC):
     stores_answers = False  # whether later requests may refer to an answer
     is_charged = True  # whether an answer that tells no usage is charged by an estimate
     is_opaque = False  # whether requests and answers pass unread: nothing is routed
+    answer_limits: tuple[str, ...] = ("max_tokens",)  # fields that limit an answer
     final_event: re.Pattern[bytes]  # of a stream that is complete
 
     @abstractmethod

@@ -18,6 +18,7 @@ class ResponsesFormat(WireFormat):
 
     path = "responses"
     capability = "responses"
+    answer_limits = ("max_output_tokens",)
     needs_head = stores_answers = True
     final_event = re.compile(  # which may be an error
         rb"(?m)^data: ?\[DONE\]|^event: ?(?:response\.(?:completed|incomplete|failed)|error)\s"
