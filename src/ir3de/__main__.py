@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 
 INTERRUPTED_EXIT_CODE = 130  # 128 + SIGINT, as in a shell
+INTERRUPT_DELAY_S = 0.05
 
 try:
     import signal
@@ -30,8 +32,22 @@ def _run(handler: signal._HANDLER | None = None) -> None:
     from ir3de.cli import main as run_commands
 
     if handler is not None:
+        sys.unraisablehook = _interrupt_again
         signal.signal(signal.SIGINT, handler)  # from here on commands tidy up
     run_commands()
+
+
+def _interrupt_again(lost: sys.UnraisableHookArgs) -> None:
+    """Python drops a Ctrl-C that comes in a finaliser or in a callback, of which imports have many: it comes again."""
+    if not issubclass(lost.exc_type, KeyboardInterrupt) or os.name != "posix":
+        sys.__unraisablehook__(lost)
+        return
+    import threading
+
+    # later and from elsewhere: here it would be dropped once more. A signal also ends a read that waits
+    again = threading.Timer(INTERRUPT_DELAY_S, os.kill, (os.getpid(), signal.SIGINT))
+    again.daemon = True
+    again.start()
 
 
 def _leave(*_: object) -> None:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,16 +28,34 @@ main()
 """
 
 
-def interrupt(module: str, *arguments: str, handler: str = "default_int_handler") -> tuple[int, str, str]:
-    program = INTERRUPTED.format(module=module, handler=handler)
+# The same in a callback, as importlib has one for each module: Python drops what is raised there.
+DROPPED = INTERRUPTED.replace("os.kill(", "weakref.finalize(type('Gone', (), {{}})(), os.kill, ").replace(
+    "import os", "import weakref, os", 1
+)
+
+
+def interrupt(
+    module: str, *arguments: str, handler: str = "default_int_handler", program: str = INTERRUPTED, **options: Any
+) -> tuple[int, str, str]:
+    program = program.format(module=module, handler=handler)
     command, environment = [sys.executable, "-c", program, *arguments], {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, **options)
     return done.returncode, done.stdout, done.stderr
 
 
 @pytest.mark.parametrize("module", ["ir3de.cli", "click", "ir3de.cli.commands.verify", "ir3de.router", "numpy", "rich"])
 def test_ctrl_c_during_an_import_is_quiet(module: str, fitted: Path) -> None:
     assert interrupt(module, "route", str(fitted), "Is this contract void?") == (130, "", "")
+
+
+def test_ctrl_c_in_a_callback_is_not_lost(fitted: Path) -> None:
+    """The command waits for its input, which does not come."""
+    reading, writing = os.pipe()
+    try:
+        found = interrupt("ir3de.corpora", "route", str(fitted), "-", program=DROPPED, stdin=reading)
+    finally:
+        os.close(reading), os.close(writing)
+    assert found == (130, "", "")
 
 
 def test_an_ignored_ctrl_c_stays_ignored() -> None:

@@ -189,13 +189,11 @@ def test_ctrl_c_leaves_nothing_behind(fitted: Path, tmp_path: Path) -> None:
         assert running.stdin is not None and running.stderr is not None
         running.stdin.write(b"Is this contract void?\n")
         running.stdin.flush()
-        deadline = time.monotonic() + 60
-        while not list(tmp_path.iterdir()) and time.monotonic() < deadline:
+        while not list(tmp_path.iterdir()):  # the part that is not yet there
+            assert running.poll() is None
             time.sleep(0.02)
-        assert len(list(tmp_path.iterdir())) == 1  # the part that is not yet there
-        running.send_signal(signal.SIGINT)
-        # during an import Python dies of the signal itself, which a shell reports as 130 too
-        assert running.wait(30) in (130, -signal.SIGINT)
+        running.send_signal(signal.SIGINT)  # wherever it is now: it imports, routes, or waits for more
+        assert running.wait() == 130
         assert running.stderr.read() == b""
     assert list(tmp_path.iterdir()) == []
 

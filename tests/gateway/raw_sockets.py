@@ -168,6 +168,13 @@ def sent(url: str, content: bytes, path: str = "/v1/chat/completions", **headers
     return line
 
 
+def receive(line: socket.socket, most: int = 65_536) -> bytes:
+    """What comes next; a closed connection fails the test, where a loop would read nothing for ever."""
+    piece = line.recv(most)
+    assert piece, "the connection was closed"
+    return piece
+
+
 def eventually(condition: Callable[[], bool]) -> bool:
     """Whether it comes true within a minute: a busy machine may take long."""
     for _ in range(6_000):

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from api_answers import EVERYTHING
-from raw_sockets import DONE, FIRST, GOOD, STREAM_HEAD, answer, ask, chat, dial, eventually, holds, sent
+from raw_sockets import DONE, FIRST, GOOD, STREAM_HEAD, answer, ask, chat, dial, eventually, holds, receive, sent
 from raw_upstream import LAW, RawGateway
 from running_gateway import QUESTIONS, Running, running
 from starlette.requests import Request
@@ -126,7 +126,7 @@ def test_a_request_is_let_go_once_its_answer_has_begun(raw_gateway: RawGateway) 
         for line in lines:
             got = b""
             while b"We" not in got:
-                got += line.recv(65_536)
+                got += receive(line)
         gc.collect()
         held, _ = tracemalloc.get_traced_memory()
     finally:
@@ -146,9 +146,7 @@ def test_requests_on_one_connection_are_answered_in_their_order(raw_gateway: Raw
     sender = threading.Thread(target=line.sendall, args=(b"".join(head % len(one) + one for one in requests),))
     sender.start()
     while got.count(b'"request_id"') + got.count(b"model_not_found") < len(models):
-        piece = line.recv(65_536)
-        assert piece, "the connection was closed"
-        got += piece
+        got += receive(line)
     sender.join()
     line.close()
     assert re.findall(rb"HTTP/1.1 (\d+)", got) == [b"200", b"404", b"200"]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from raw_sockets import FIRST, STREAM_HEAD, Conduct, answer, ask, chat, eventually, says, sent
+from raw_sockets import FIRST, STREAM_HEAD, Conduct, answer, ask, chat, eventually, receive, says, sent
 from raw_upstream import LAW, RawGateway
 
 from ir3de.gateway.config.experts import ExpertConfig
@@ -111,7 +111,7 @@ def test_an_expert_that_gives_up_on_a_slow_reader_is_not_to_blame(
             assert eventually(lambda: gave_up == number)  # noqa: B023 - called at once
             received = b""
             while not received.endswith(b"\r\n0\r\n\r\n"):  # now it reads, to the end
-                received = received[-10:] + line.recv(1 << 20)
+                received = received[-10:] + receive(line, 1 << 20)
     assert raw_gateway.law.breaker.state == "closed"
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from api_answers import answer_as_servers_do, answers_as_openai, breaking_off
 from client_keys import bearer, describe, key, secret, write_keys
-from raw_sockets import Got, ask, chat, eventually, sent
+from raw_sockets import Got, ask, chat, eventually, receive, sent
 from running_gateway import QUESTIONS, Running, answer, failing, running
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -276,7 +276,7 @@ def test_a_client_that_leaves_has_used_what_came_so_far_and_its_place_is_free(ga
         held = sent(gateway.url, json.dumps(chat("Is it void?", "law", stream=True)).encode(), **bearer("leaver"))
         seen = b""
         while seen.count(b"data:") < 5:
-            seen += held.recv(4096)
+            seen += receive(held)
         expected = describe(gateway, "leaver")["used"]
         assert expected["tokens"] > 1_000 and expected["day"]["cost"] > 2.0  # as long an answer as may be expected
         held.close()

@@ -14,7 +14,7 @@ from typing import Any
 import openai
 import pytest
 from api_answers import never
-from raw_sockets import ask, chat, eventually, raw_expert, says, sent
+from raw_sockets import ask, chat, eventually, raw_expert, receive, says, sent
 from replicated_expert import CALM, LAW, NAMES, fail_all, is_quiet, metric, replicas_of, replicated, states
 from running_gateway import ANSWER, QUESTIONS, Behaviour, Running, Upstream, answer, failing, running, served
 from starlette.requests import Request
@@ -245,7 +245,7 @@ def test_a_deadline_holds_in_the_queue_and_ends_with_the_beginning_of_a_stream(t
         began.set()  # the stream has gone on for longer than that
         said = b""
         while b"[DONE]" not in said:
-            said += line.recv(65_536)
+            said += receive(line)
         line.close()
 
 

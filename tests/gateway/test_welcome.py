@@ -147,7 +147,9 @@ def serving(folder: Path, *options: str, terminal: bool) -> Iterator[tuple[subpr
 def read_until(wanted: re.Pattern[str], file: int) -> re.Match[str]:
     said = ""
     while (found := wanted.search(said)) is None:
-        said += os.read(file, 4096).decode()
+        piece = os.read(file, 4096).decode()
+        assert piece, f"the gateway ended: {said}"
+        said += piece
     return found
 
 
