@@ -39,7 +39,7 @@ class Calibration:
     def probabilities(self, evidence: Sequence[float], counted: int) -> list[float]:
         sharpness, best, exp = self.scale * counted**self.growth, max(evidence), math.exp
         powers = [exp(sharpness * (value - best)) for value in evidence]
-        share = 1.0 / sum(powers)
+        share = 1.0 / math.fsum(powers)  # the same in every order of the experts
         return [power * share for power in powers]
 
 

@@ -237,7 +237,7 @@ class Average:
     def shares(self, tally: Sequence[float], counted: int) -> list[float]:
         best, scale = max(tally), self.sharpness / (SCORE_UNIT * counted)
         powers = [math.exp((total - best) * scale) for total in tally]
-        whole = sum(powers)
+        whole = math.fsum(powers)
         return [power / whole for power in powers]
 
 

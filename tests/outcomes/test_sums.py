@@ -47,7 +47,7 @@ def quality_of(fit: Quality, text: str) -> np.ndarray:
     ids = np.asarray(tiny.embedding().encode(text))[:CAP].astype(int)
     if not len(ids):
         return fit.expectation.at_rest
-    return fit.expectation.of(fit.scores[ids].mean(axis=0, dtype=np.float64), len(ids))
+    return fit.expectation.of(fit.scores[ids].mean(axis=0, dtype=np.float64).tolist(), len(ids))
 
 
 def chosen(fit: Quality, text: str) -> str:

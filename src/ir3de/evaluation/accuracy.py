@@ -14,6 +14,7 @@ import numpy.typing as npt
 from ir3de.corpora.labelled import Labelled, prompts_of, read_experts
 from ir3de.errors import InputError
 from ir3de.evaluation.coverage import ConfidenceCounts, CoveragePoint, UnknownReport
+from ir3de.evaluation.exact_sum import ExactSum
 from ir3de.evaluation.json_report import JSONReport
 from ir3de.evaluation.seen import PromptMemory
 from ir3de.fitting.domains import require_experts, require_router
@@ -171,7 +172,7 @@ class DecisionCounts:
         self._out_of_domain = self._answered_right = 0
         self._binned: Counts = np.zeros(CONFIDENCE_BINS, np.int64)
         self._right: Counts = np.zeros(CONFIDENCE_BINS, np.int64)
-        self._confidence = np.zeros(CONFIDENCE_BINS)  # Σ confidence
+        self._confidence = [ExactSum() for _ in range(CONFIDENCE_BINS)]  # Σ confidence
         self.coverage = ConfidenceCounts()
 
     @property
@@ -191,7 +192,8 @@ class DecisionCounts:
         bins = np.minimum((confidence * CONFIDENCE_BINS).astype(np.int64), CONFIDENCE_BINS - 1)
         self._binned += np.bincount(bins, minlength=CONFIDENCE_BINS)
         self._right += np.bincount(bins, weights=right, minlength=CONFIDENCE_BINS).astype(np.int64)
-        self._confidence += np.bincount(bins, weights=confidence, minlength=CONFIDENCE_BINS)
+        for place, number in zip(bins.tolist(), confidence.tolist(), strict=True):
+            self._confidence[place].add(number)
 
     def report(self) -> Report:
         right = np.diagonal(self._confusion)
@@ -211,15 +213,19 @@ class DecisionCounts:
             sizes=dict(zip(self._experts, self._sizes.tolist(), strict=True)),
             confusion=tuple(tuple(row) for row in self._confusion.tolist()),
             answered_accuracy=self._answered_right / (self.prompts - abstained) if self.prompts > abstained else None,
-            calibration_error=float(np.abs(self._right - self._confidence).sum() / self.prompts),  # Σ n/N |acc − conf|
+            calibration_error=float(np.abs(self._right - self._sums).sum() / self.prompts),  # Σ n/N |acc − conf|
             reliability=self._reliability(),
             area=self.coverage.area,
             coverage=self.coverage.find_points(),
             unknown=self.coverage.report_unknown(),
         )
 
+    @property
+    def _sums(self) -> npt.NDArray[np.float64]:
+        return np.array([float(one) for one in self._confidence])
+
     def _reliability(self) -> tuple[ReliabilityBin, ...]:
-        confidence = _divide(self._confidence, self._binned)
+        confidence = _divide(self._sums, self._binned)
         accuracy = _divide(self._right, self._binned)
         edges = [index / CONFIDENCE_BINS for index in range(CONFIDENCE_BINS + 1)]
         counts = self._binned.tolist()

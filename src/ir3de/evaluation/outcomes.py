@@ -166,7 +166,7 @@ def _measure_gain(
     if not parts:
         return None
     mean = float(np.mean([part.mean() for part in parts]))
-    error = float(np.sqrt(sum(part.var(ddof=1) / len(part) for part in parts))) / len(parts)
+    error = float(np.sqrt(sum(np.sort(part).var(ddof=1) / len(part) for part in parts))) / len(parts)
     return Gain(mean, mean - CONFIDENT * error, mean + CONFIDENT * error)
 
 
@@ -176,7 +176,7 @@ def _mean_scores(scores: Floats, chosen: npt.NDArray[np.intp], best: int | None)
         _none_if_nan(_mean(_pick_chosen(scores, chosen))),
         None if best is None else _none_if_nan(_mean(scores[:, best])),
         float(np.nanmax(scores, axis=1).mean()),
-        float(np.nanmean(scores, axis=1).mean()),
+        float(np.sort(np.nanmean(scores, axis=1)).mean()),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from ir3de.corpora import read_rows
 from ir3de.embedding.normalisation import replace_lone_surrogates
 from ir3de.errors import InputError
 from ir3de.evaluation.accuracy import route_in_batches
+from ir3de.evaluation.exact_sum import ExactSum
 from ir3de.evaluation.json_report import JSONReport
 from ir3de.router import Router
 from ir3de.routing.conversation import Conversation
@@ -189,20 +191,41 @@ class _Sums:
     """Sums of a number then and now, over the prompts that have both."""
 
     prompts: int = 0
-    before: float = 0.0
-    after: float = 0.0
+    before: ExactSum = field(default_factory=ExactSum)
+    after: ExactSum = field(default_factory=ExactSum)
 
     def add(self, before: float | None, after: float | None) -> float:
         """Count a prompt, and return how much its number has grown; 0 if there is nothing to compare."""
         if before is None or after is None:
             return 0.0
         self.prompts += 1
-        self.before += before
-        self.after += after
+        self.before.add(before)
+        self.after.add(after)
         return after - before
 
     def means(self) -> tuple[float | None, float | None]:
-        return (self.before / self.prompts, self.after / self.prompts) if self.prompts else (None, None)
+        n = self.prompts
+        return (float(self.before) / n, float(self.after) / n) if n else (None, None)
+
+
+@dataclass
+class _Spent:
+    """Prompts, their tokens, and what they cost when they were served."""
+
+    prompts: int = 0
+    tokens_in: float = 0.0  # whole numbers
+    tokens_out: float = 0.0
+    cost: ExactSum = field(default_factory=ExactSum)
+
+    def add(self, tokens_in: float, tokens_out: float, cost: float) -> None:
+        self.prompts += 1
+        self.tokens_in += tokens_in
+        self.tokens_out += tokens_out
+        self.cost.add(cost)
+
+    def at(self, price_in: float, price_out: float) -> float:
+        """What the tokens cost at these prices for a million."""
+        return (self.tokens_in * price_in + self.tokens_out * price_out) / 1e6
 
 
 @dataclass
@@ -220,7 +243,7 @@ class _Counts:
     less_confident: int = 0
     abstained: list[int] = field(default_factory=lambda: [0, 0, 0])  # then, now, both
     prices: dict[str, tuple[float, float]] = field(default_factory=dict)
-    spent: dict[str, list[float]] = field(default_factory=dict)  # by expert now: prompts, tokens in, out, cost then
+    spent: dict[str, _Spent] = field(default_factory=dict)  # by expert now
 
     def count(self, row: LoggedDecision, decision: Decision) -> None:
         now = decision.expert or decision.best  # somebody had to answer
@@ -237,9 +260,7 @@ class _Counts:
         if row.price is not None:
             self.prices[row.served] = row.price
         if row.tokens is not None and row.cost is not None:
-            spent = self.spent.setdefault(now, [0, 0, 0, 0.0])
-            for index, value in enumerate((1, *row.tokens, row.cost)):
-                spent[index] += value
+            self.spent.setdefault(now, _Spent()).add(*row.tokens, row.cost)
 
     def report(self) -> ReplayReport:
         names = tuple(dict.fromkeys((*self.experts, *sorted(then for then, _ in self.moves))))
@@ -275,10 +296,9 @@ class _Counts:
         known = {name: spent for name, spent in self.spent.items() if name in self.prices}
         if not known or not any(map(any, self.prices.values())):
             return None
-        prompts, _, _, then = map(sum, zip(*known.values(), strict=True))
-        prices = [(spent, self.prices[name]) for name, spent in known.items()]
-        now = sum((spent[1] * price[0] + spent[2] * price[1]) / 1e6 for spent, price in prices)
-        return ReplayCosts(int(prompts), then, now)
+        then = math.fsum(float(spent.cost) for spent in known.values())
+        now = math.fsum(spent.at(*self.prices[name]) for name, spent in known.items())
+        return ReplayCosts(sum(spent.prompts for spent in known.values()), then, now)
 
 
 def route_turns(router: Router, turns: Iterable[str]) -> Decision:

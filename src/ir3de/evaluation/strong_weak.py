@@ -94,6 +94,8 @@ def measure_order(gaps: npt.ArrayLike, scores: npt.ArrayLike) -> tuple[float, fl
     """
     found, pair = np.asarray(gaps, np.float64), np.asarray(scores, np.float64)
     gained = pair[:, 0] - pair[:, 1]
+    order = np.lexsort((gained, found))  # sums of floats depend on the order
+    found, gained = found[order], gained[order]
     whole = gained.sum()
     if not len(found) or whole <= 0:
         return None

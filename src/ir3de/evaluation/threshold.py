@@ -268,7 +268,7 @@ def fit_confidence(routed: Sequence[RoutedPrompt], experts: Sequence[str]) -> Ca
         np.array([one.decision.counted for one in said], np.int64),
         np.array([place[one.expert] for one in said], np.int64),
     )
-    return fit_calibration(scored)[0]
+    return fit_calibration(scored.in_fixed_order())[0]
 
 
 def score_held_out(routed: Sequence[RoutedPrompt], router: Router) -> HeldOut:

@@ -6,6 +6,7 @@ q_m = Σ_t p_t · μ_tm + δ_m + γ_m · (log₂ tokens − ℓ̄),    p = softm
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -108,11 +109,16 @@ class Expectation:
         """Qualities of a prompt that says nothing: each model's mean over the tasks."""
         return np.asarray(self.means.mean(axis=0).round(FINE))
 
-    def of(self, scores: npt.ArrayLike, tokens: int) -> Floats:
-        """Qualities (models,) of a prompt of that many tokens whose scores have this mean (tasks + models,)."""
-        found, tasks = np.asarray(scores, np.float64), len(self.tasks)
-        powers = np.exp(SHARPNESS * (found[:tasks] - found[:tasks].max()))
-        quality = powers @ self.means / powers.sum() + self.unit * found[tasks:]
+    def of(self, scores: Sequence[float], tokens: int) -> Floats:
+        """Qualities (models,) of a prompt of that many tokens whose scores have this mean (tasks + models,).
+
+        No BLAS and no vectorised exponential: what they round differs between processors.
+        """
+        of_tasks, of_models = scores[: len(self.tasks)], scores[len(self.tasks) :]
+        best, exp = max(of_tasks), math.exp
+        powers = [exp(SHARPNESS * (score - best)) for score in of_tasks]
+        quality = (np.array(powers)[:, None] * self.means).sum(axis=0) / math.fsum(powers)
+        quality += self.unit * np.array(of_models)
         if self.slopes is not None:
             quality += self.slopes * (math.log2(tokens) - self.typical_length)
         return np.asarray(quality.round(FINE))

@@ -44,6 +44,11 @@ class Scored:
         columns = ("evidence", "counted", "experts", *(() if parts[0].times is None else ("times",)))
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in columns))
 
+    def in_fixed_order(self) -> Scored:
+        """The same prompts in an order that depends on them alone: sums of floats depend on the order."""
+        order = np.lexsort((*self.evidence.T, self.counted, self.experts))
+        return Scored(self.evidence[order], self.counted[order], self.experts[order])
+
     @property
     def sizes(self) -> Floats:
         """How many prompts each expert has: (C,)."""
