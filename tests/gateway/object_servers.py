@@ -94,7 +94,7 @@ class ObjectServer:
             asked, name = json.loads(content), f"resp_{expert}_{self.made}"
             made = {**json.loads(RESPONSE), "id": name}
             if asked.get("background"):
-                made |= {"status": "queued", "output": []}
+                made |= {"status": "queued", "output": [], "usage": None}
             self.objects[f"{expert}/responses/{name}"] = made
             if asked.get("stream"):
                 return _stream([event.replace(b"resp_1", name.encode()) for event in RESPONSE_EVENTS])

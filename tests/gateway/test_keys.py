@@ -46,6 +46,7 @@ def gateway(folder: Path) -> Iterator[Running]:
         key("poor", budget_per_day=0.03, budget_per_month=10),
         key("streams", tokens_per_minute=1_000_000),
         key("leaver", budget_per_day=10),
+        key("impatient"),
         key("counted"),
         key("plain"),
         key("breaks"),
@@ -285,6 +286,36 @@ def test_a_client_that_leaves_has_used_what_came_so_far_and_its_place_is_free(ga
         used = describe(gateway, "leaver")["used"]
         assert 5 < used["tokens"] < 20 and used["month"]["estimated"] == 1
         assert 0.01 < used["day"]["cost"] < 0.03
+    finally:
+        gateway.upstream.behaviour.clear()
+
+
+@pytest.mark.parametrize(("stream", "answer"), [(False, 80), (True, 0)])
+def test_a_whole_answer_that_the_client_leaves_is_charged_as_the_longest_one(
+    gateway: Running, stream: bool, answer: int
+) -> None:
+    """Nobody knows how much of it was written. Of a stream that has not begun, nothing was."""
+    begun, left = threading.Event(), threading.Event()
+
+    async def hang(request: Request, asked: dict[str, Any]) -> Response:
+        begun.set()
+        while not await request.is_disconnected():
+            await asyncio.sleep(0.01)
+        left.set()
+        return Response(status_code=500)
+
+    gateway.upstream.behaviour["law"] = hang
+    try:
+        before = describe(gateway, "impatient")["used"]["month"]
+        body = chat("Is it void?", "law", max_tokens=40, n=2, stream=stream)
+        held = sent(gateway.url, json.dumps(body).encode(), **bearer("impatient"))
+        assert begun.wait(10)
+        held.close()
+        assert left.wait(10)
+        assert eventually(lambda: describe(gateway, "impatient")["used"]["concurrent"] == 0)
+        used = describe(gateway, "impatient")["used"]["month"]
+        assert answer < used["tokens"] - before["tokens"] < answer + 10  # the prompt is an estimate
+        assert used["estimated"] == before["estimated"] + 1
     finally:
         gateway.upstream.behaviour.clear()
 

@@ -319,3 +319,20 @@ def test_what_is_put_at_once_is_known_to_others_at_once(tmp_path: Path, clock: C
         assert two.get("response r") == "law"
         clock.now += 2
         assert two.get("response r") is None
+
+
+def test_what_is_put_is_taken_once(both: Pins, clock: Clock) -> None:
+    both.put_at_once("charge", "15", 60.0)
+    assert (both.take("charge"), both.take("charge"), both.get("charge")) == ("15", None, None)
+    both.put_at_once("charge", "15", 60.0)
+    clock.now += 61
+    assert both.take("charge") is None
+
+
+def test_of_two_workers_one_takes_it(tmp_path: Path, clock: Clock) -> None:
+    with (
+        closing(StoredPins(60, tmp_path / "pins", clock)) as one,
+        closing(StoredPins(60, tmp_path / "pins", clock)) as two,
+    ):
+        one.put_at_once("charge", "15", 60.0)
+        assert (two.take("charge"), one.take("charge")) == ("15", None)

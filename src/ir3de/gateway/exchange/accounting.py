@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 from ir3de.gateway.api_errors import ApiError
 from ir3de.gateway.config.experts import RESERVED, ExpertConfig
@@ -12,17 +14,19 @@ from ir3de.gateway.exchange_record import read_usage
 from ir3de.gateway.experts.snapshot import Expert
 from ir3de.gateway.experts.transport import RequestBody
 from ir3de.gateway.experts.upstream import UpstreamResponse
-from ir3de.gateway.keys.client_key import Lease, Spending
+from ir3de.gateway.keys.client_key import Charge, Lease, Spending
 from ir3de.gateway.requests.choice import Choice
 from ir3de.gateway.requests.controls import Controls
 from ir3de.gateway.requests.forwarding import OutgoingBody, RequestContent
 from ir3de.gateway.requests.json_body import JsonBody
 from ir3de.gateway.requests.prompt import Prompt
 from ir3de.gateway.requests.request_bound import RequestBound, find_bound, read_answer_limit
+from ir3de.gateway.wire import FORMATS
 from ir3de.gateway.wire.event_stream import EventRelay
 from ir3de.gateway.wire.usage_events import AccountingRelay
 
 BYTES_PER_TOKEN = 5  # of a whole answer that does not tell its usage, JSON included
+_UNFINISHED = ("queued", "in_progress")  # states of a response
 
 
 def restrict_to_key(exchange: Exchange, asked: str, experts: frozenset[str]) -> Controls:
@@ -46,14 +50,14 @@ def reserve_usage(exchange: Exchange, lease: Lease, choice: Choice, prompt: Prom
         return
     exchange.expected_prompt_tokens = max(0, prompt.tokens - read_answer_limit(values))
     size, is_continued = len(body.content), bool(prompt.follows)
-    reserve(
-        lease, choice, lambda config: find_bound(wire, values, config, prompt_bytes=size, is_continued=is_continued)
-    )
+    find = partial(find_bound, wire, values, prompt_bytes=size, is_continued=is_continued)
+    reserve(exchange, lease, choice, find)
 
 
-def reserve(lease: Lease, choice: Choice, find: Callable[[ExpertConfig], RequestBound]) -> None:
+def reserve(exchange: Exchange, lease: Lease, choice: Choice, find: Callable[[ExpertConfig], RequestBound]) -> None:
     """Reserve the largest bound of the experts that may answer. One of them is charged, whoever else was asked."""
     bounds = [(expert.config.price, find(expert.config)) for expert in (choice.first, *choice.list_fallbacks())]
+    exchange.longest_answer_tokens = max(bound.answer for _, bound in bounds)
     lease.expect(max(sum(bound) for _, bound in bounds), max(price.compute_cost(*bound) for price, bound in bounds))
 
 
@@ -70,6 +74,8 @@ def measure(exchange: Exchange) -> Spending | None:
         return None
     prompt, answer = read_usage(usage)
     is_estimated = prompt is None and answer is None
+    if is_estimated and exchange.is_background and exchange.lease is not None:
+        return _charge_later(exchange, exchange.lease.reserved, expert)
     if is_estimated:
         prompt, answer = exchange.expected_prompt_tokens, _estimate_answer(exchange)
     cost = expert.config.price.compute_cost(prompt or 0, answer or 0)
@@ -87,12 +93,47 @@ def _has_worked(exchange: Exchange) -> bool:
 
 
 def _estimate_answer(exchange: Exchange) -> int:
-    """The tokens of an answer that does not tell them: servers send one in an event, as a rule."""
+    """The tokens of an answer that does not tell them: servers send one in an event, as a rule.
+
+    Nobody knows how much of a whole answer was written when the client left, so it counts as the longest one.
+    """
     if not exchange.wire.is_sampled:
         return 0
+    size, longest = exchange.answer_bytes or exchange.response.sent_bytes, exchange.longest_answer_tokens
     if isinstance(exchange.relay, AccountingRelay):
-        return exchange.relay.events
-    return (exchange.answer_bytes or exchange.response.sent_bytes) // BYTES_PER_TOKEN
+        return min(exchange.relay.events, longest)
+    return min(size // BYTES_PER_TOKEN, longest) if size or exchange.record.stream else longest
+
+
+def _charge_later(exchange: Exchange, reserved: Charge, expert: Expert) -> Spending:
+    """Let what was reserved for a response in the background stay charged, until it is retrieved with its usage."""
+    if exchange.response_id:
+        exchange.stored_objects.remember_charge(exchange.response_id, reserved)
+    return Spending(expert.name, reserved.tokens, 0, reserved.cost, is_estimated=False)
+
+
+def settle_retrieved(exchange: Exchange, response: Mapping[str, Any]) -> None:
+    """Charge a response that was made in the background, once, when it is retrieved and tells its usage."""
+    usage = response.get("usage")
+    if response.get("status") in _UNFINISHED or not isinstance(usage, dict) or read_usage(usage) == (None, None):
+        return
+    assert exchange.lease is not None
+    if (found := exchange.stored_objects.take_charge(exchange.response_id)) is not None:
+        tokens, cost, since = found
+        exchange.usage = usage
+        exchange.lease.settle(Charge(int(tokens), cost, int(since)))
+
+
+def build_retrieval_watch(exchange: Exchange) -> Callable[[bytes], None]:
+    """The same for a response that is retrieved as a stream: what to call with each of its pieces."""
+    relay = EventRelay(FORMATS["responses"])
+
+    def watch(piece: bytes) -> None:
+        relay.feed(piece)
+        if relay.is_done:
+            settle_retrieved(exchange, {"usage": relay.find_usage()})
+
+    return watch
 
 
 def build_content(exchange: Exchange, body: RequestContent, expert: Expert) -> RequestBody:

@@ -172,6 +172,7 @@ async def choose_routed(exchange: Exchange) -> Choice:
     exchange.record.add_choice(choice)
     if choice.build_refusal is not None:
         raise choice.build_refusal()
+    exchange.is_background = exchange.wire.stores_answers and bool(values.get("background"))
     if exchange.lease is not None:
         reserve_usage(exchange, exchange.lease, choice, prompt, body)
     return choice

@@ -73,6 +73,9 @@ class Exchange:
         self.usage: Mapping[str, Any] = {}
         self.answer_bytes = 0  # of a whole answer
         self.expected_prompt_tokens = 0  # an estimate, for a lease
+        self.longest_answer_tokens = 0  # of all answers together, for a lease
+        self.is_background = False  # whether the expert answers before it has written anything
+        self.response_id = ""  # of an answer that the expert stores
         self.afterwards: Callable[[], Awaitable[object]] | None = None  # to be done when the client has its answer
         self.adds_usage = False  # whether the expert was asked for the usage of a stream, and the client did not ask
 

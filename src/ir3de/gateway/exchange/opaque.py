@@ -5,6 +5,7 @@ from __future__ import annotations
 from time import perf_counter
 
 from ir3de.gateway.api_errors import encode_json
+from ir3de.gateway.exchange.accounting import build_retrieval_watch, settle_retrieved
 from ir3de.gateway.exchange.exchange import Exchange
 from ir3de.gateway.exchange.relaying import note_refusal, relay_unparsed
 from ir3de.gateway.experts.snapshot import Expert
@@ -23,7 +24,8 @@ async def relay_opaque(exchange: Exchange, answer: UpstreamResponse, expert: Exp
     is_json = answer.content_type in ("application/json", "text/json")
     body = await answer.read_whole() if is_json else None
     if body is None:
-        await relay_unparsed(exchange, answer, expert)
+        watch = build_retrieval_watch(exchange) if answer.is_stream and _retrieves(exchange) else None
+        await relay_unparsed(exchange, answer, expert, watch)
         return
     if answer.status < 300:
         body = _note_content(exchange, body, expert)
@@ -33,12 +35,21 @@ async def relay_opaque(exchange: Exchange, answer: UpstreamResponse, expert: Exp
     await exchange.response.send_whole(answer.status, exchange.build_headers(answer), body)
 
 
+def _retrieves(exchange: Exchange) -> bool:
+    """Whether the answer is a stored response, which may have to be charged."""
+    wire = exchange.wire
+    assert isinstance(wire, PassthroughFormat)
+    return exchange.lease is not None and wire.finds == "response"
+
+
 def _note_content(exchange: Exchange, body: bytes, expert: Expert) -> bytes:
     """Remember who has the objects that an answer tells of, and what it cost. Lists are of the key's own objects."""
     wire = exchange.wire
     assert isinstance(wire, PassthroughFormat)
     if wire.counts_usage:
         exchange.usage = find_usage(body[-_TAIL_BYTES:]) or {}
+    if _retrieves(exchange) and (found := parse_object(body)) is not None:
+        settle_retrieved(exchange, found)
     if wire.makes is None:
         return body
     content = parse_object(body) if len(body) <= MAX_PARSED_BYTES else None

@@ -93,7 +93,7 @@ async def choose_named(exchange: Exchange) -> Choice:
     exchange.record.add_choice(choice)
     if exchange.lease is not None and exchange.format.counts_usage:
         size = None if exchange.upload is not None else exchange.record.received_bytes
-        reserve(exchange.lease, choice, partial(find_passed_bound, exchange.format, values, size))
+        reserve(exchange, exchange.lease, choice, partial(find_passed_bound, exchange.format, values, size))
     return choice
 
 
@@ -109,6 +109,7 @@ def _choose(exchange: PassthroughExchange, values: dict[str, Any]) -> Choice:
     if wire.finds is not None:
         choice = _choose_keeper(exchange, wire.finds, exchange.object_id)
         exchange.wire = wire.with_id(exchange.object_id)
+        exchange.response_id = exchange.object_id if wire.finds == "response" else ""
         return choice
     if isinstance(file_id := values.get("input_file_id"), str) and wire.makes == "batch":
         return _choose_keeper(exchange, "file", file_id, "input_file_id")

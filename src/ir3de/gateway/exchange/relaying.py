@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from time import perf_counter
 
 from ir3de.gateway.api_errors import ApiError, ClientDisconnect
@@ -50,7 +51,7 @@ def _sign(exchange: Exchange, body: bytes, answer: UpstreamResponse, expert: Exp
         )
     exchange.usage = usage if isinstance(usage := content.get("usage"), dict) else {}
     if exchange.wire.stores_answers and (response_id := exchange.wire.read_response_id(content)):
-        exchange.stored_objects.remember("response", response_id, expert.name)
+        _remember(exchange, response_id, expert)
     exchange.answer_bytes = len(body)
     if exchange.trace is not None:
         exchange.trace.read_answer(content)
@@ -77,7 +78,7 @@ async def relay_stream(exchange: Exchange, answer: UpstreamResponse, expert: Exp
         while piece:
             if ready := relay.feed(piece):
                 if is_unknown and (response_id := relay.find_response_id()):
-                    exchange.stored_objects.remember("response", response_id, expert.name)
+                    _remember(exchange, response_id, expert)
                     is_unknown = False
                 await exchange.response.send_piece(ready)
             piece = await answer.read_piece(last=relay.is_ending)
@@ -93,8 +94,16 @@ async def relay_stream(exchange: Exchange, answer: UpstreamResponse, expert: Exp
     await exchange.response.end(rest)
 
 
-async def relay_unparsed(exchange: Exchange, answer: UpstreamResponse, expert: Expert) -> None:
-    """An answer that is not read, as it comes."""
+def _remember(exchange: Exchange, response_id: str, expert: Expert) -> None:
+    """Remember which expert has a response."""
+    exchange.response_id = response_id
+    exchange.stored_objects.remember("response", response_id, expert.name)
+
+
+async def relay_unparsed(
+    exchange: Exchange, answer: UpstreamResponse, expert: Expert, watch: Callable[[bytes], None] | None = None
+) -> None:
+    """An answer that is not changed, as it comes; `watch` is called with each piece before it is sent."""
     piece = await answer.read_first_piece()
     exchange.body = None
     expert.breaker.record_beginning()
@@ -102,6 +111,8 @@ async def relay_unparsed(exchange: Exchange, answer: UpstreamResponse, expert: E
     exchange.response.stall_limit = expert.config.timeouts.idle
     await exchange.response.start(answer.status, exchange.build_headers(answer))
     while piece:
+        if watch is not None:
+            watch(piece)
         await exchange.response.send_piece(piece)
         piece = await answer.read_piece()
     await exchange.response.end()

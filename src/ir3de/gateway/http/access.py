@@ -122,7 +122,7 @@ class AccessControl:
                 await send({"type": "http.response.body", "body": b""})
                 return
             path = _get_path(scope)
-            lease = self._check_key(path, headers, scope["state"])
+            lease = self._check_key(scope, path, headers)
         except ApiError as problem:
             await send_error(send, problem, request_id, _get_path(scope), scope["state"]["key"])
             if self._on_refusal is not None:
@@ -176,8 +176,9 @@ class AccessControl:
                 "wrong_origin",
             )
 
-    def _check_key(self, path: str, headers: Mapping[bytes, bytes], state: dict[str, Any]) -> Lease | None:
+    def _check_key(self, scope: Scope, path: str, headers: Mapping[bytes, bytes]) -> Lease | None:
         """Find out who asks, and return the lease of a request that is counted."""
+        state = scope["state"]
         if path.startswith(("/v1/", "/v2/")):
             if self._keys.is_open:
                 return None
@@ -190,7 +191,7 @@ class AccessControl:
             needed = _find_scope(path)
             key.check(needed)
             if needed == "inference" and key.account is not None:
-                lease = state["lease"] = key.admit()
+                lease = state["lease"] = key.admit(spends=_is_spending(scope["method"], path))
                 return lease
         elif path.startswith("/admin"):
             self._check_admin(headers, state)
@@ -272,6 +273,11 @@ def _find_scope(path: str) -> str:
     if path.startswith(("/v1/models", "/v1/usage")):
         return "models" if path.startswith("/v1/models") else ""
     return "route" if path.startswith("/v1/route") else "inference"
+
+
+def _is_spending(method: str, path: str) -> bool:
+    """Whether an answer may cost tokens: to see, cancel or delete what is stored costs none."""
+    return method == "POST" and not path.endswith("/cancel")
 
 
 def _is_anthropic(path: str) -> bool:

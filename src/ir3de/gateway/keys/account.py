@@ -18,6 +18,7 @@ from ir3de.gateway.workers.number_file import NumberFile, NumberRow, Numbers
 from ir3de.gateway.workers.table import Row, find_worker_row
 
 if TYPE_CHECKING:
+    from ir3de.gateway.keys.client_key import Charge
     from ir3de.gateway.keys.definitions import KeyLimits
 
 IN_FLIGHT_RETRY_S = 1.0  # when to try again where requests in flight take what is left
@@ -149,13 +150,18 @@ class Account:
 
         self._row.change(settle)
 
-    def add_for_expert(self, expert: str, tokens: int, cost: float, *, is_estimated: bool) -> None:
-        """What an expert's answer to the key took."""
+    def add_for_expert(
+        self, expert: str, tokens: int, cost: float, *, is_estimated: bool, instead: Charge | None = None
+    ) -> None:
+        """What an expert's answer to the key took, instead of what it was charged before."""
 
         def add(numbers: Numbers) -> None:
             totals = Totals(numbers, self.clock())
-            totals.add_request()
-            totals.add(tokens, cost, since=totals.now)
+            if instead is None:
+                totals.add_request()
+                totals.add(tokens, cost, since=totals.now)
+            else:
+                totals.add(tokens - instead.tokens, cost - instead.cost, since=instead.since)
             if is_estimated:
                 totals.add_estimated()
 

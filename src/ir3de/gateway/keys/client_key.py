@@ -31,6 +31,14 @@ class Spending(NamedTuple):
     is_estimated: bool  # the expert did not tell its tokens
 
 
+class Charge(NamedTuple):
+    """What a request has been charged so far, and the second since which."""
+
+    tokens: int
+    cost: float
+    since: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ClientKey:
     """The key that a request came with; the key itself is not kept."""
@@ -76,20 +84,25 @@ ANYBODY = ClientKey()  # where the gateway asks for no key
 class Lease:
     """One request of a key, from its admission to its end, when what it took is charged: once, whatever happens."""
 
-    __slots__ = ("_account", "_cost", "_key", "_since", "_tokens", "is_open", "measure")
+    __slots__ = ("_account", "_key", "_settled", "is_open", "measure", "reserved")
 
     def __init__(self, key: ClientKey, account: Account, since: int) -> None:
-        self._key, self._account, self._since = key, account, since
-        self._tokens, self._cost = 0, 0.0  # reserved, and charged already
+        self._key, self._account = key, account
+        self.reserved = Charge(0, 0.0, since)
+        self._settled: Charge | None = None  # of an earlier request, whose usage is known only now
         self.is_open = True
         self.measure: Callable[[], Spending | None] | None = None  # asked at the end; None if nothing was answered
 
     def expect(self, tokens: int, cost: float) -> None:
         """Reserve the most that the request can take, or raise an `ApiError` if a limit was reached meanwhile."""
-        refusal = self._account.expect(self._key.limits, tokens, cost, since=self._since)
+        refusal = self._account.expect(self._key.limits, tokens, cost, since=self.reserved.since)
         if refusal is not None:
             raise build_limit_error(self._key.name, refusal)
-        self._tokens, self._cost = tokens, cost
+        self.reserved = self.reserved._replace(tokens=tokens, cost=cost)
+
+    def settle(self, charge: Charge) -> None:
+        """Put what is measured at the end into the place of what an earlier request was charged."""
+        self._settled = charge
 
     def close(self) -> None:
         """Charge what the request took instead of what was reserved. This comes before the last byte is sent."""
@@ -98,13 +111,15 @@ class Lease:
         self.is_open = False
         spent = None if self.measure is None else self.measure()
         self.measure = None
+        reserved = charged = self.reserved
         tokens, cost, is_estimated = 0, 0.0, False
         if spent is not None:
             tokens, cost, is_estimated = spent.prompt_tokens + spent.answer_tokens, spent.cost, spent.is_estimated
-            self._account.add_for_expert(spent.expert, tokens, cost, is_estimated=is_estimated)
-        reserved = self._tokens, self._cost
-        more = tokens - self._tokens, cost - self._cost
-        self._account.end(*more, since=self._since, is_estimated=is_estimated, freed=reserved)
+            self._account.add_for_expert(spent.expert, tokens, cost, is_estimated=is_estimated, instead=self._settled)
+            charged = self._settled or reserved
+        more = tokens - charged.tokens, cost - charged.cost
+        freed = reserved.tokens, reserved.cost
+        self._account.end(*more, since=charged.since, is_estimated=is_estimated, freed=freed)
 
     @property
     def has_rates(self) -> bool:

@@ -55,6 +55,10 @@ class Pins(Protocol):
         """The same, and other workers know it when this returns, unless the file is busy: then a little later."""
         ...
 
+    def take(self, session: str) -> str | None:
+        """What was put, for the one caller of all workers that removes it; None for the others, or if it is busy."""
+        ...
+
     def tidy(self) -> None:
         """Drop what has expired. It may take a while: call it every few seconds, in a thread."""
         ...
@@ -94,6 +98,11 @@ class MemoryPins:
 
     def put_at_once(self, session: str, expert: str, seconds: float) -> None:
         self.put(session, expert, seconds)
+
+    def take(self, session: str) -> str | None:
+        found = self.get(session)
+        self._pins.pop(_shorten(session), None)
+        return found
 
     def tidy(self) -> None:
         """Nothing is left to do: `put` drops what has expired."""
@@ -212,6 +221,16 @@ class StoredPins:
             self._puts += 1
         except sqlite3.Error:
             self.put(session, expert, seconds)
+
+    def take(self, session: str) -> str | None:
+        key = _hash(session)
+        if key in self._unwritten or (found := self.get(session)) is None:
+            return None
+        try:
+            is_mine = self._database.execute("DELETE FROM pins WHERE session = ?", (key,)).rowcount == 1
+        except sqlite3.Error:
+            return None
+        return found if is_mine else None
 
     def flush(self, seconds: float) -> bool:
         """Wait until everything is written; whether it is."""

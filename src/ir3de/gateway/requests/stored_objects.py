@@ -6,7 +6,8 @@ that the object of another key is as unknown as one that nobody has.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ir3de.gateway.api_errors import ApiError
@@ -55,6 +56,19 @@ class StoredObjects:
         if self._replica:
             self._pins.put_at_once(f"replica with {name}", self._replica, self._seconds)
         self._pins.put_at_once(name, expert, self._seconds)  # the next request may come to another worker
+
+    def remember_charge(self, response_id: str, charge: Sequence[float]) -> None:
+        """Remember what was charged for a response before its usage was known."""
+        if self._seconds:
+            self._pins.put_at_once(self._name_charge(response_id), json.dumps(charge), self._seconds)
+
+    def take_charge(self, response_id: str) -> list[float] | None:
+        """What was charged for a response, once: who takes it settles it."""
+        found = self._pins.take(self._name_charge(response_id))
+        return None if found is None else json.loads(found)
+
+    def _name_charge(self, response_id: str) -> str:
+        return f"charge of response {scope_id(response_id, self._key)}"
 
     def remember_answer(self, kind: str, answer: dict[str, Any], expert: str) -> None:
         """Remember the object that an answer is, and the files that it names."""
