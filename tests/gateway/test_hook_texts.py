@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ir3de.gateway.hooks.texts import AnswerTexts, EventTexts, list_request_slots
+from ir3de.gateway.hooks.texts import AnswerTexts, EventTexts
+from ir3de.gateway.requests.model_texts import list_request_slots
 
 CUTS = st.lists(st.text(alphabet='ab @"\\\n\u00e9\U0001f600', max_size=5), min_size=1, max_size=6)
 
@@ -92,11 +93,11 @@ def test_log_probabilities_of_a_changed_text_are_gone() -> None:
         ({"input": ["a", "b"]}, ["a", "b"]),
         ({"prompt": ["a", "b"]}, ["a", "b"]),
         ({"query": "a", "documents": ["b", {"text": "c"}]}, ["a", "b", "c"]),
-        ({"messages": 3, "prompt": None, "input": {"x": "y"}}, []),
+        ({"messages": 3, "prompt": None, "input": {"x": "y"}}, ["y"]),
     ],
 )
 def test_texts_of_requests(body: dict[str, Any], texts: list[str]) -> None:
-    slots = list_request_slots(body)
+    slots = list(list_request_slots(body))
     assert [slot.text for slot in slots] == texts
     for slot in slots:
         slot.put("new")

@@ -259,7 +259,7 @@ def test_a_hook_that_hangs_or_raises(base: Base, which: str, what: Any, status: 
 
 
 def test_hooks_that_hang_are_bounded(base: Base, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calling, "MAX_THREADS", 2)
+    monkeypatch.setattr(calling, "MAX_THREADS", 4)  # two for one key
     hook = {"call": "hook_functions:hang", "timeout": 0.05}
     with serving(base, before=[hook]) as gateway:
         codes = [ask(gateway.url, chat(LAW, "law")).error["code"] for _ in range(4)]

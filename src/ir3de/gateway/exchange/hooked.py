@@ -15,7 +15,7 @@ from ir3de.gateway.experts.snapshot import Expert
 from ir3de.gateway.experts.upstream import UpstreamFailure, UpstreamResponse
 from ir3de.gateway.hooks.running import HookRunner, dump_body, parse_body
 from ir3de.gateway.requests.client_response import ClientResponse
-from ir3de.gateway.requests.json_body import JsonBody, read_json
+from ir3de.gateway.requests.json_body import SMALL_BYTES, JsonBody, read_json
 from ir3de.gateway.telemetry.server_timing import build_server_timing
 
 MAX_HELD_BYTES = 64 << 20  # of a stream
@@ -36,7 +36,8 @@ async def show_request(exchange: Exchange, body: JsonBody) -> JsonBody:
     if (runner := _find_runner(exchange)) is None:
         return body
     event = {**_describe(exchange), "body": await parse_body(body.content), "texts": []}
-    if not await runner.run_before(event, exchange.gateway.transport):
+    is_large = len(body.content) > SMALL_BYTES
+    if not await runner.run_before(event, exchange.gateway.transport, is_large=is_large):
         return body
     content = await dump_body(event["body"])
     return await read_json(content, exchange.snapshot.config.server.limits.json_depth)

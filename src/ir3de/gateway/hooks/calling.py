@@ -9,6 +9,7 @@ import inspect
 import json
 import logging
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import monotonic
@@ -22,7 +23,7 @@ from ir3de.gateway.config.hooks import HookConfig
 from ir3de.gateway.config.part import read_variable
 from ir3de.gateway.experts.transport import Destination, Transport, UpstreamCall
 
-MAX_THREADS = 64  # of one hook: those that hang count, too
+MAX_THREADS = 128  # of one hook: those that hang count, too
 MAX_VERDICT_BYTES = 64 << 20
 WARN_INTERVAL_S = 60.0
 _FIELDS = {"texts": list, "body": dict, "events": list, "refuse": dict}
@@ -38,25 +39,52 @@ class HookFailure(Exception):  # noqa: N818 - of somebody else's code
         self.is_late = is_late
 
 
+class CallShares:
+    """The calls of a hook that have not ended, by the key of the client: prompts that hang it use up their key's share.
+
+    A key may have as many calls as are still free, so half of all at most. The first call of a key is always free.
+    Clients without the name of a key share one.
+    """
+
+    def __init__(self) -> None:
+        self._calls: Counter[str] = Counter()
+
+    @property
+    def total(self) -> int:
+        return self._calls.total()
+
+    def begin(self, key: str) -> bool:
+        """Count a call, if the key may have one more."""
+        if self._calls[key] and self._calls[key] >= MAX_THREADS - self.total:
+            return False
+        self._calls[key] += 1
+        return True
+
+    def end(self, key: str) -> None:
+        self._calls[key] -= 1
+        if not self._calls[key]:
+            del self._calls[key]
+
+
 class Hook:
     """One hook. A callable that is not a coroutine function runs in a thread of its own."""
 
     def __init__(self, config: HookConfig) -> None:
         self.config = config
         self._function = None if config.call is None else load_function(config.call)
-        self._threads = 0
+        self.calls = CallShares()  # those in threads
         self._warned = -WARN_INTERVAL_S
 
     def is_for(self, endpoint: str) -> bool:
         return not self.config.endpoints or endpoint in self.config.endpoints
 
-    async def call(self, event: bytes, texts: int, transport: Transport) -> dict[str, Any] | None:
-        """The verdict, which may be empty, on an event with so many texts, as JSON.
+    async def call(self, event: bytes, key: str, texts: int, transport: Transport) -> dict[str, Any] | None:
+        """The verdict, which may be empty, on an event of a client's key with so many texts, as JSON.
 
         A failure is an `ApiError`; None, if requests are to go on without the hook.
         """
         try:
-            return _check_verdict(await self._call(event, transport), texts)
+            return _check_verdict(await self._call(event, key, transport), texts)
         except HookFailure as failure:
             self._warn(failure)
             if self.config.on_failure == "continue":
@@ -66,7 +94,7 @@ class Hook:
             message = f"the hook '{self.config.public_label}' of this gateway {what}, and it must allow each request"
             raise ApiError(504 if failure.is_late else 502, message, code) from failure
 
-    async def _call(self, event: bytes, transport: Transport) -> Any:
+    async def _call(self, event: bytes, key: str, transport: Transport) -> Any:
         limit = self.config.timeout
         try:
             async with asyncio.timeout(limit):
@@ -74,7 +102,7 @@ class Hook:
                     return await self._post(event, transport)
                 if inspect.iscoroutinefunction(self._function):
                     return await self._function(json.loads(event))
-                return await self._run(self._function, event)
+                return await self._run(self._function, event, key)
         except HookFailure:
             raise
         except TimeoutError:  # of whose traceback every line would be the gateway's own
@@ -87,22 +115,19 @@ class Hook:
         except BaseException as error:  # SystemExit, too: a hook does not end the gateway
             raise HookFailure(f"{type(error).__name__}: {str(error)[:300]}") from error
 
-    async def _run(self, function: Callable[..., Any], event: bytes) -> Any:
-        if self._threads >= MAX_THREADS:
-            raise HookFailure(f"{MAX_THREADS} calls of it have not ended yet")
+    async def _run(self, function: Callable[..., Any], event: bytes, key: str) -> Any:
+        if not self.calls.begin(key):
+            whose = f"the key '{key}'" if key else "clients without a named key"
+            raise HookFailure(f"{self.calls.total} calls of it have not ended yet, too many of them of {whose}")
         loop = asyncio.get_running_loop()
 
         def run() -> Any:
             try:
                 return function(json.loads(event))
             finally:
-                loop.call_soon_threadsafe(self._end_thread)
+                loop.call_soon_threadsafe(self.calls.end, key)
 
-        self._threads += 1
         return await run_in_thread(run)
-
-    def _end_thread(self) -> None:
-        self._threads -= 1
 
     async def _post(self, event: bytes, transport: Transport) -> Any:
         """Send the event as JSON; the answer is the verdict."""

@@ -14,7 +14,7 @@ class HookRequest(TypedDict):
     path: str  # /v1/chat/completions
     key: str  # the name of the client's key; empty where keys have no names
     body: dict[str, Any] | None  # the request's JSON; None if it is a form with files
-    texts: list[str]  # the texts in the body that a model reads, in their order
+    texts: list[str]  # all texts in the body that a model reads, in their order
 
 
 class HookAnswer(TypedDict):
@@ -28,7 +28,7 @@ class HookAnswer(TypedDict):
     model: str  # what its endpoint calls the model
     body: dict[str, Any] | None  # the answer's JSON; None if it is a stream
     events: list[dict[str, Any]] | None  # the JSON of a stream's events; None if it is whole
-    texts: list[str]  # what the model says, one text for each choice or part
+    texts: list[str]  # what the model writes, one text for each choice or part; reasoning and refusals apart
 
 
 class HookRefusal(TypedDict, total=False):

@@ -10,8 +10,9 @@ from ir3de.gateway.api_errors import ApiError
 from ir3de.gateway.config.hooks import Hooks
 from ir3de.gateway.experts.transport import Transport
 from ir3de.gateway.hooks.calling import Hook, build_refusal
-from ir3de.gateway.hooks.texts import AnswerTexts, EventTexts, list_request_slots
+from ir3de.gateway.hooks.texts import AnswerTexts, EventTexts
 from ir3de.gateway.requests.json_body import SMALL_BYTES, run_beside
+from ir3de.gateway.requests.model_texts import Slot, list_request_slots
 
 Count = Callable[[str, str], None]  # the hook's label, and what came of it
 
@@ -35,21 +36,23 @@ class HookRunner:
             return None
         return "hold" if not is_stream or "hold" in modes else "observe"
 
-    async def run_before(self, event: dict[str, Any], transport: Transport) -> bool:
+    async def run_before(self, event: dict[str, Any], transport: Transport, *, is_large: bool = False) -> bool:
         """Let the hooks see a request. Whether they changed its body, which is then in `event`; or an `ApiError`."""
         is_changed = False
         for hook in self._before:
             if not hook.is_for(event["endpoint"]):
                 continue
-            slots = [] if event["body"] is None else list_request_slots(event["body"])
+            body = event["body"] or {}
+            slots = await run_beside(_list_slots, body) if is_large else _list_slots(body)
             event["texts"] = [slot.text for slot in slots]
             verdict = await self._call(hook, event, transport)
             if "body" in verdict and event["body"] is not None:
                 event["body"], is_changed = verdict["body"], True
             elif "texts" in verdict:
-                for slot, text in zip(slots, verdict["texts"], strict=True):
-                    slot.put(text)
-                is_changed = True
+                for slot, old, new in reversed([*zip(slots, event["texts"], verdict["texts"], strict=True)]):
+                    if new != old:
+                        slot.put(new)
+                        is_changed = True
         return is_changed
 
     async def run_after(self, event: dict[str, Any], content: bytes, transport: Transport, *, is_held: bool) -> bytes:
@@ -81,7 +84,7 @@ class HookRunner:
         self, hook: Hook, event: Mapping[str, Any], transport: Transport, *, may_refuse: bool = True
     ) -> dict[str, Any]:
         try:
-            verdict = await hook.call(await _dump(event), len(event["texts"]), transport)
+            verdict = await hook.call(await _dump(event), event["key"], len(event["texts"]), transport)
         except ApiError as problem:
             self._count(hook.config.label, "timeout" if problem.code == "hook_timeout" else "failed")
             if may_refuse:
@@ -107,6 +110,10 @@ async def _dump(event: Mapping[str, Any]) -> bytes:
 
     is_long = sum(map(len, event["texts"])) > SMALL_BYTES
     return await run_beside(dump, event) if is_long else dump(event)
+
+
+def _list_slots(body: Mapping[str, Any]) -> list[Slot]:
+    return list(list_request_slots(body))
 
 
 def _encode(body: Any) -> bytes:

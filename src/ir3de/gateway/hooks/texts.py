@@ -1,4 +1,4 @@
-"""The texts of requests, answers and streams, for hooks: found in every format, and put back where they were."""
+"""The texts of answers and streams, for hooks: found in every format, and put back where they were."""
 
 from __future__ import annotations
 
@@ -7,76 +7,42 @@ import re
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-_READ_BY_MODELS = ("system", "instructions", "messages", "input", "prompt", "query", "documents")
-_INSIDE = ("text", "content", "output")  # of messages, items, parts and results of tools
+from ir3de.gateway.requests.model_texts import Slot, read_index, walk
+
 _blank_line = re.compile(rb"(?:\r\n|\n|\r(?!\n)){2,}")  # the ends of its lines may differ
 _line_end = re.compile(rb"\r\n|\n|\r")
+_PLACES = ("output_index", "content_index", "summary_index")
+_WHOLE = ("item", "part", "text", "refusal", "arguments", "transcript", "input", "code")  # of OpenAI's named events
+
+AnswerSlot = tuple[Slot, dict[str, Any]]  # with the object that may have log-probabilities, which repeat the text
 
 
-class Slot(NamedTuple):
-    """A place that holds a text, or a part of one; slots of a stream with the same key are parts of one text."""
-
-    key: Hashable
-    holder: Any  # an object or a list
-    name: Any  # the field or the index there
-    choice: dict[str, Any]  # the object that may have log-probabilities, which repeat the text
-
-    @property
-    def text(self) -> str:
-        return str(self.holder[self.name])
-
-    def put(self, text: str) -> None:
-        """Change the text."""
-        self.holder[self.name] = text
-        if "logprobs" in self.choice:
-            self.choice["logprobs"] = [] if isinstance(self.choice["logprobs"], list) else None
-
-
-def list_request_slots(body: Mapping[str, Any]) -> list[Slot]:
-    """Where a request has texts that a model reads.
-
-    >>> [slot.text for slot in list_request_slots({"messages": [{"role": "user", "content": "Hi"}], "model": "m"})]
-    ['Hi']
-    """
-    found: list[Slot] = []
-    waiting: list[tuple[Any, Any]] = [(body, name) for name in reversed(_READ_BY_MODELS) if name in body]
-    while waiting:
-        holder, name = waiting.pop()
-        value = holder[name]
-        if isinstance(value, str):
-            found.append(Slot(len(found), holder, name, {}))
-        elif isinstance(value, list):
-            waiting += [(value, index) for index in reversed(range(len(value)))]
-        elif isinstance(value, dict):
-            waiting += [(value, inner) for inner in reversed(_INSIDE) if inner in value]
-    return found
-
-
-def list_answer_slots(answer: Mapping[str, Any]) -> Iterator[Slot]:
+def list_answer_slots(answer: dict[str, Any]) -> Iterator[AnswerSlot]:
     """Where an answer, or one event of a stream, has a text of the model or a part of one."""
-    for choice in _list_objects(answer.get("choices")):
-        key = ("choice", choice.get("index"))
-        for holder in (choice.get("message"), choice.get("delta")):
-            if isinstance(holder, dict) and isinstance(holder.get("content"), str):
-                yield Slot(key, holder, "content", choice)
-        if isinstance(choice.get("text"), str):
-            yield Slot(key, choice, "text", choice)
-    kind = answer.get("type")
+    for place, choice in enumerate(_list_objects(answer.get("choices"))):
+        path = ("choice", read_index(choice, place))
+        yield from ((slot, choice) for slot in walk(choice, "message", "delta", path=path))
+        yield from ((slot, choice) for slot in walk(choice, "text", path=(*path, "text")))
+    kind = str(answer.get("type"))
     if kind == "message":
-        yield from _list_parts(answer.get("content"), ("block",))
-    elif kind == "content_block_delta" and isinstance((delta := answer.get("delta") or {}).get("text"), str):
-        yield Slot(("block", answer.get("index")), delta, "text", {})
-    elif kind == "response.output_text.delta" and isinstance(answer, dict):
-        yield Slot(("item", answer.get("output_index"), answer.get("content_index")), answer, "delta", answer)
+        yield from ((slot, {}) for slot in walk(answer, "content", path=("block",)))
+    elif kind in ("content_block_start", "content_block_delta"):
+        path = ("block", read_index(answer, 0))
+        yield from ((slot, {}) for slot in walk(answer, "content_block", "delta", path=path))
+    elif kind.startswith("response.") and kind.endswith(".delta") and not kind.endswith("audio.delta"):
+        places = (json.dumps(answer.get(place)) for place in _PLACES)
+        yield from ((slot, answer) for slot in walk(answer, "delta", path=(kind, *places)))
     if answer.get("object") == "response":
-        for index, item in enumerate(_list_objects(answer.get("output"))):
-            yield from _list_parts(item.get("content"), ("item", index))
+        yield from ((slot, {}) for slot in walk(answer, "output", path=("item",)))
 
 
-def _list_parts(parts: Any, key: tuple[Any, ...]) -> Iterator[Slot]:
-    for index, part in enumerate(_list_objects(parts)):
-        if isinstance(part.get("text"), str):
-            yield Slot((*key, index), part, "text", part)
+def list_whole_slots(event: dict[str, Any]) -> Iterator[Slot]:
+    """Where an event of a stream has whole texts: those that came in parts, once more, and perhaps others."""
+    response, kind = event.get("response"), event.get("type")
+    if isinstance(response, dict):
+        yield from walk(response, "output")
+    if isinstance(kind, str) and kind.startswith("response."):
+        yield from walk(event, *_WHOLE)
 
 
 def _list_objects(value: Any) -> list[dict[str, Any]]:
@@ -86,39 +52,44 @@ def _list_objects(value: Any) -> list[dict[str, Any]]:
 class AnswerTexts:
     """The texts of a whole answer, or of the events of a stream."""
 
-    def __init__(self, parts: Sequence[Mapping[str, Any]]) -> None:
+    def __init__(self, parts: Sequence[dict[str, Any]]) -> None:
         self._parts = parts
-        self._slots: dict[Hashable, list[Slot]] = {}
+        self._slots: dict[tuple[Hashable, ...], list[AnswerSlot]] = {}
         for part in parts:
-            for slot in list_answer_slots(part):
-                self._slots.setdefault(slot.key, []).append(slot)
-        self.texts = ["".join(slot.text for slot in slots) for slots in self._slots.values()]
+            for slot, choice in list_answer_slots(part):
+                self._slots.setdefault(slot.path, []).append((slot, choice))
+        self.texts = ["".join(slot.text for slot, _ in slots) for slots in self._slots.values()]
+        seen = {*self.texts, ""}
+        for slot in self._list_whole():
+            if (text := slot.text) not in seen:
+                seen.add(text)
+                self._slots["whole", text] = [(slot, {})]
+                self.texts.append(text)
 
     def replace(self, texts: Sequence[str]) -> None:
         """Put other texts in their place: into the first event that had a part, and wherever a whole is repeated."""
         changed = {old: new for old, new in zip(self.texts, texts, strict=True) if old != new}
-        for slots, old, new in zip(self._slots.values(), self.texts, texts, strict=True):
-            if old != new:
-                for place, slot in enumerate(slots):
-                    slot.put("" if place else new)
-        changed.pop("", None)
-        if changed and len(self._parts) > 1:
-            for part in self._parts:
-                _replace_equal(part, changed)
+        for slot in reversed(list(self._list_whole())):
+            if slot.text and slot.text in changed:
+                _put(slot, changed[slot.text], {})
+        ways = zip(self._slots.items(), self.texts, texts, strict=True)
+        for (path, slots), old, new in reversed(list(ways)):
+            if old != new and path[:1] != ("whole",):
+                for place, (slot, choice) in enumerate(slots):
+                    _put(slot, "" if place else new, choice)
         self.texts = list(texts)
 
+    def _list_whole(self) -> Iterator[Slot]:
+        for part in self._parts:
+            yield from list_whole_slots(part)
 
-def _replace_equal(value: Any, changed: Mapping[str, str]) -> None:
-    """Replace fields `text` that are such a text as a whole: some streams repeat it at their end."""
-    waiting = [value]
-    while waiting:
-        inside = waiting.pop()
-        for name, inner in inside.items() if isinstance(inside, dict) else enumerate(inside):
-            if isinstance(inner, str):
-                if name == "text" and inner in changed:
-                    inside[name] = changed[inner]
-            elif isinstance(inner, (dict, list)):
-                waiting.append(inner)
+
+def _put(slot: Slot, text: str, choice: dict[str, Any]) -> None:
+    """Change a text, and drop the log-probabilities that repeat it."""
+    slot.put(text)
+    for holder in (slot.holder, choice):
+        if isinstance(holder, dict) and "logprobs" in holder:
+            holder["logprobs"] = [] if isinstance(holder["logprobs"], list) else None
 
 
 class EventTexts(NamedTuple):

@@ -13,7 +13,8 @@ from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
 from ir3de.gateway.api_errors import ApiError
-from ir3de.gateway.requests.token_estimate import Beginning, estimate_all, estimate_tokens
+from ir3de.gateway.requests.model_texts import FILE_FIELDS, FILE_HEAD_CHARS, list_part_slots
+from ir3de.gateway.requests.token_estimate import Beginning, estimate_tokens
 from ir3de.routing.pastes import END_CHARS, MAX_TURN_CHARS, shorten_turn
 
 MAX_ITEMS = 10_000  # messages, and parts of messages
@@ -21,7 +22,7 @@ MAX_SCALARS = 1_000  # numbers in lists, such as token ids: routing does not rea
 MAX_KEPT_CHARS = 131_072  # of the beginning of a text; once envelopes are removed, routing reads 15,360
 MAX_END_CHARS = 4 * END_CHARS  # also kept of a longer one: a question may stand behind what was pasted
 SHORT_CHARS = 64  # kept of a text in the middle of a chat whose texts do not fit
-PART_FIELDS = ("role", "type", "content", "text", "output")  # of messages and their parts
+PART_FIELDS = ("role", "type", "content", "text", "output", "source", "file")  # of messages and their parts
 
 
 class _Kept(NamedTuple):
@@ -163,8 +164,10 @@ class _Fields:
             self.add(name, self._texts.prune(value) if name in PART_FIELDS else value)
 
     def add(self, name: str, value: Any) -> None:
-        if name not in PART_FIELDS:
-            self._left_out += estimate_all([name, value])
+        if name in FILE_FIELDS and isinstance(value, str):  # the beginning shows whether models read it
+            value = Beginning(value[:FILE_HEAD_CHARS], estimate_tokens(value))
+        elif name not in PART_FIELDS:
+            self._left_out += sum(estimate_tokens(slot.text) for slot in list_part_slots(name, value))
             return
         self._values[name] = value
         if isinstance(value, str):

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from ir3de.gateway.api_errors import ApiError
+from ir3de.gateway.requests.model_texts import list_request_slots
 from ir3de.gateway.requests.request_bound import read_answer_limit
 from ir3de.gateway.requests.token_estimate import estimate_tokens
 from ir3de.gateway.wire.format import WireFormat
@@ -18,8 +19,6 @@ TextMode = Literal["conversation", "last_user", "all_user", "full"]
 MAX_TEXT_CHARS = 131_072  # of several turns together; routing reads the first 15,360
 MAX_INLINE_TURNS = 100  # routed in the event loop, within a few milliseconds; longer chats in a thread
 MAX_INLINE_CHARS = 100_000  # of all turns
-_READ_BY_MODELS = ("messages", "system", "prompt", "input", "instructions", "tools", "functions")
-_ATTACHMENTS = frozenset(("image_url", "input_image", "image", "input_audio", "file", "input_file", "document"))
 
 
 class Prompt(NamedTuple):
@@ -134,15 +133,12 @@ def extract_text(turns: Sequence[Turn], how: TextMode, envelopes: Sequence[str] 
 
 def count_tokens(values: Mapping[str, Any]) -> int:
     """Roughly the tokens of a request and of the longest answer: all text that a model reads, results of tools too."""
-    tokens = read_answer_limit(values)
-    found: list[Any] = [values[name] for name in _READ_BY_MODELS if name in values]
-    while found:
-        value = found.pop()
-        if isinstance(value, str):
-            tokens += estimate_tokens(value)
-        elif isinstance(value, list):
-            found += value
-        elif isinstance(value, dict):
-            kind = value.get("type")  # of a schema it may be a list, and a property of a schema may be called `type`
-            found += () if isinstance(kind, str) and kind in _ATTACHMENTS else value.values()
-    return tokens
+    given = sum(estimate_tokens(slot.text) for slot in list_request_slots(values))
+    return read_answer_limit(values) + given + sum(_count_token_ids(values.get(name)) for name in ("prompt", "input"))
+
+
+def _count_token_ids(value: Any) -> int:
+    """The numbers in lists: the tokens of a prompt that is in an expert's own vocabulary."""
+    if isinstance(value, list):
+        return sum(type(one) is int or _count_token_ids(one) for one in value)
+    return 0
