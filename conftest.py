@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import tokenizers
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from raw_upstream import raw_gateway, raw_gateway_session  # noqa: F401 - fixtures
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
@@ -30,8 +30,10 @@ from demo_router import demo_router
 from ir3de.embedding import Embedding, Matrix, packaged_models
 from saved import first_router
 
-settings.register_profile("fast", max_examples=10)
-settings.register_profile("thorough", max_examples=100)
+for _name, _examples in {"fast": 10, "thorough": 100}.items():  # a busy machine is no failure
+    settings.register_profile(
+        _name, max_examples=_examples, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
 settings.load_profile("fast")  # --hypothesis-profile=thorough takes precedence
 
 KINDS = ("byte-level BPE", "WordPiece", "Unigram")

@@ -57,7 +57,8 @@ def LAW(test: Test) -> Test:
 
 
 def law_settings(**changes: Any) -> settings:
-    return settings(**{"deadline": None, "suppress_health_check": [HealthCheck.function_scoped_fixture], **changes})
+    unchecked = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    return settings(**{"deadline": None, "suppress_health_check": unchecked, **changes})
 
 
 def sentences(domain: str, number: int, *, seed: int = 0, longest: int = 30) -> list[str]:

@@ -293,9 +293,12 @@ def test_logs_have_what_the_hook_left(tmp_path: Path) -> None:
     assert json.loads(log.read_text().splitlines()[0])["expert"] == "cooking"
 
 
-def test_the_next_expert_is_asked_while_a_stream_is_held(base: Base) -> None:
+# a stream that ends too early, and one whose connection breaks: its length promises more
+@pytest.mark.parametrize("length", [None, "1000"])
+def test_the_next_expert_is_asked_while_a_stream_is_held(base: Base, length: str | None) -> None:
+    headers = {"content_type": "text/event-stream", **({"content_length": length} if length else {})}
     with serving(base, after=[{}]) as gateway:
-        gateway.upstream.behaviour["law"] = saying(b'data: {"choices":[]}\n\n', content_type="text/event-stream")
+        gateway.upstream.behaviour["law"] = saying(b'data: {"choices":[]}\n\n', **headers)
         got = ask(gateway.url, chat(LAW, stream=True))
         assert got.body.endswith(b"data: [DONE]\n\n")
         assert got.headers["x-ir3de-fallbacks"] == "1"

@@ -25,7 +25,7 @@ from ir3de.gateway.requests.token_estimate import Beginning, estimate_tokens
 from ir3de.routing.messages import parse_messages
 from ir3de.routing.pastes import shorten_turn
 
-LAW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+LAW = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 DEPTH = 64
 TRAILING_COMMA = "a value is missing" if sys.version_info < (3, 13) else "trailing comma"  # as Python says it
 

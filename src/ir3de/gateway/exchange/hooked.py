@@ -74,7 +74,7 @@ async def _relay_held(
     exchange.response = ClientResponse(kept.take, exchange.gateway.stalls)
     try:
         await relay(exchange, answer, expert)
-    except UpstreamFailure:
+    except (UpstreamFailure, OSError):  # an OSError is of the expert's connection, and becomes a failure where it ends
         if not exchange.is_complete:
             exchange.body, exchange.relay = body, None  # the client has nothing yet, so others can be asked
             raise
