@@ -1,6 +1,7 @@
 """Conversations: the same turns give the same decisions, follow-ups stay, and a new subject is noticed."""
 
 import json
+import math
 from itertools import pairwise
 from typing import Any
 
@@ -13,13 +14,17 @@ import ir3de
 import tiny
 from answered_prompts import answers
 from demo_router import demo_router
-from ir3de import AllTokens, Conversation, EntropyTopK, Router
+from ir3de import AllTokens, Average, Conversation, EntropyTopK, Router
+from ir3de.corpora import examples
 from ir3de.errors import InputError
 from ir3de.policies import Policy, TurnWeights
 from ir3de.routing.content import count_content
+from ir3de.routing.decision import Decision
 from ir3de.routing.pastes import END_CHARS, MAX_TURN_CHARS, MIN_PASTE_CHARS, split_paste
 from ir3de.scorers import Blend
-from laws import shown, wordy
+from ir3de.scorers.familiarity import FAMILIARITY_UNIT
+from ir3de.selectors import Selector
+from laws import SELECTORS, shown, wordy
 
 FOLLOW_UPS = ["ok, and how long does that take?", "thanks", "why?", "can you give me an example?", "the second one"]
 ROUTERS = {
@@ -128,6 +133,36 @@ def test_the_total_is_the_weighted_sum_of_the_turns(router: Router) -> None:
         total = total * (left / max(1, tokens)) + router.compiled.ballots.tally(ids)
         tokens, before = left + len(ids), own
     assert decision.counted == decision.tokens == tokens and np.array_equal(decision._tally, total)
+
+
+def mean_familiarity(decision: Decision) -> float:
+    """Of the tokens; the decision has it in standard deviations."""
+    mean = decision._tally.item(len(decision.experts)) / (FAMILIARITY_UNIT * decision.tokens)
+    known = decision._rules.familiarity
+    assert known is not None and decision.familiarity == pytest.approx(known.deviation(mean, decision.tokens))
+    return mean
+
+
+@pytest.mark.parametrize("selector", [*SELECTORS, Average(cap=5), EntropyTopK(2, cap=9)], ids=str)
+def test_the_familiarity_of_a_chat_lies_between_those_of_its_turns(router: Router, selector: Selector) -> None:
+    selected = router.with_selector(selector)
+    texts = [text for own in zip(*examples.held_out().values(), strict=False) for text in own][:12]
+    pasted = f"{texts[0]}\n\n{' '.join(texts)}"
+    chat, means = Conversation(selected, turn_weights=TurnWeights(change=math.inf)), []
+    for text in (*texts[:6], pasted, *texts[6:]):
+        parts = split_paste(text) if text is pasted else (text,)
+        means += [mean_familiarity(selected.route(part)) for part in parts]
+        decision = chat.route(text)
+        assert decision.counted <= decision.tokens
+        assert min(means) - 1e-9 <= mean_familiarity(decision) <= max(means) + 1e-9
+
+
+def test_legal_turns_are_in_domain_also_where_few_tokens_vote(router: Router) -> None:
+    voted = router.with_selector(EntropyTopK(3))
+    texts = examples.held_out()["law"][:6]
+    assert not any(voted.route(text).out_of_domain for text in texts)
+    chat = Conversation(voted)
+    assert not any(chat.route(text).out_of_domain for text in texts)
 
 
 # what counts ----------------------------------------------------------------------------------------------------------

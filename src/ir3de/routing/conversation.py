@@ -97,7 +97,8 @@ class Conversation:
         self._factor = np.empty(self._columns)  # numpy multiplies by an array sooner than by a number
         self._records: list[tuple[Any, ...]] = []  # the fields of a `TurnRecord`, which takes longer to make
         self._total: Tally | None = None  # Σ weight · tally over the turns of the present subject
-        self._tokens, self._unit = 0, 1.0  # Σ weight · tokens, and the weight of a token in the last turn
+        self._tokens = self._counted = 0  # Σ weight · tokens, and of those that counted
+        self._unit = 1.0  # the weight of a token in the last turn
         self._leader = -1  # the expert that the total speaks for most
         self._messages = 0  # so far, of all roles
 
@@ -207,10 +208,11 @@ class Conversation:
             best = self._find_leader(tally)
         own = content / ENOUGH_WORDS if counted <= self._cap else content / ENOUGH_WORDS * self._cap / counted
         if self._total is None or (best != self._leader and self._is_change(tally, counted, best)):
-            self._total, self._tokens, self._unit, self._leader, kept = tally, counted, own, best, 0.0
+            self._total, self._tokens, self._counted = tally, tokens, counted
+            self._unit, self._leader, kept = own, best, 0.0
             decision = self._decide(tally, tokens, counted, best, weights)
         else:
-            decision, kept = self._add(tally, counted, own, best, weights)
+            decision, kept = self._add(tally, tokens, counted, own, best, weights)
         self._records.append((text, words, "", content, tally, counted, kept, decision, place))
         return decision
 
@@ -218,22 +220,24 @@ class Conversation:
         """The decision of a turn with a pasted document, which has the more weight the less the user's words say."""
         content = count_content(words)
         own = content / ENOUGH_WORDS
-        tally, tokens = np.zeros(self._columns), 0
+        tally, tokens, counted = np.zeros(self._columns), 0, 0
         for part, share in ((words, own), (paste, self._turn_weights.paste * (1.0 - own))):
             ids = self._encode(part, self._selector_cap)[: self._selector_cap]
             if share and self._is_known(ids):
-                counted = min(len(ids), self._limit)
-                weighted = max(1, round(min(counted, self._cap) * share))  # more than `cap` tokens count as `cap`
-                tally, tokens = tally + self._sum_ballots(ids) * (weighted / counted), tokens + weighted
+                voting = min(len(ids), self._limit)
+                weighted = max(1, round(min(voting, self._cap) * share))  # more than `cap` tokens count as `cap`
+                read = self._set_factor(len(ids), voting, weighted)
+                tally, tokens, counted = tally + self._sum_ballots(ids) * self._factor, tokens + read, counted + weighted
         if not tokens:
             return self._stay(text, words, self._encode(words, self._selector_cap), place, weights)
         best, kept = self._find_leader(tally), 0.0
-        if self._total is None or (best != self._leader and self._is_change(tally, tokens, best)):
-            self._total, self._tokens, self._unit, self._leader = tally, tokens, 1.0, best
-            decision = self._decide(self._refine(tally), tokens, tokens, best, weights)
+        if self._total is None or (best != self._leader and self._is_change(tally, counted, best)):
+            self._total, self._tokens, self._counted = tally, tokens, counted
+            self._unit, self._leader = 1.0, best
+            decision = self._decide(self._refine(tally), tokens, counted, best, weights)
         else:
-            decision, kept = self._add(tally, tokens, 1.0, best, weights)
-        self._records.append((text, words, paste, content, tally, tokens, kept, decision, place))
+            decision, kept = self._add(tally, tokens, counted, 1.0, best, weights)
+        self._records.append((text, words, paste, content, tally, counted, kept, decision, place))
         return decision
 
     def _stay(self, text: str, words: str, ids: Ids, place: int, weights: Costs | None) -> Decision:
@@ -245,25 +249,39 @@ class Conversation:
         self._records.append((text, words, "", 0, None, 0, 1.0, decision, place))
         return decision
 
-    def _add(self, tally: Tally, tokens: int, own: float, best: int, weights: Costs | None) -> tuple[Decision, float]:
+    def _set_factor(self, tokens: int, counted: int, left: int) -> int:
+        """Set the factor that leaves so many of the `counted` tokens, and return how many of all `tokens` it leaves.
+
+        The familiarity is that of all tokens, also of those that did not count: it has a factor of its own.
+        """
+        self._factor.fill(left / counted)
+        if tokens == counted:
+            return left
+        read = max(left, int(tokens * left / counted + 0.5))
+        self._factor[self._columns_of_experts :] = read / tokens
+        return read
+
+    def _add(
+        self, tally: Tally, tokens: int, counted: int, own: float, best: int, weights: Costs | None
+    ) -> tuple[Decision, float]:
         """Add a turn to the total, and decide by the new total; also what the total before was multiplied by.
 
         The tokens before, in the unit of this turn, are rounded to a whole number.
         """
         assert self._total is not None
-        left = int(self._tokens * self._decay * self._unit / own + 0.5) or 1
-        kept = left / self._tokens
-        self._factor.fill(kept)
+        left = int(self._counted * self._decay * self._unit / own + 0.5) or 1
+        kept = left / self._counted
+        tokens += self._set_factor(self._tokens, self._counted, left)
         self._total = total = self._total * self._factor
         total += tally
-        tokens += left
-        self._tokens, self._unit = tokens, own
+        counted += left
+        self._tokens, self._counted, self._unit = tokens, counted, own
         if best != self._leader:  # where turn and total agree, so does their sum
             self._leader = best = self._find_leader(total)
         if self._is_plain and weights is None:  # the usual case, fast
-            self._last_parts = total, tokens, tokens, best
-            return make_decision(self._rules, total, tokens, tokens, best, self._standing_penalties), kept
-        return self._decide(self._refine(total), tokens, tokens, best, weights), kept
+            self._last_parts = total, tokens, counted, best
+            return make_decision(self._rules, total, tokens, counted, best, self._standing_penalties), kept
+        return self._decide(self._refine(total), tokens, counted, best, weights), kept
 
     def _refine(self, tally: Tally) -> Tally:
         """Votes in a finer unit: parts of votes would be lost, because selectors count whole ones."""

@@ -69,7 +69,7 @@ class DecisionRules(Deferrable):
 
         Nearly all prompts are. So that of the others alone must be worked out how certain the best expert is.
         """
-        member, known, column, cap = self.membership, self.familiarity, len(self.experts), self.selector.cap
+        member, known, column = self.membership, self.familiarity, len(self.experts)
         if member is None or known is None:
             return lambda tally, tokens: member is None
         least = math.log(1.0 / max(1, column - 1)) if column > 1 else MIN_CERTAINTY  # all experts are equally likely
@@ -80,8 +80,7 @@ class DecisionRules(Deferrable):
         def is_surely_in_domain(tally: Tally, tokens: int) -> bool:
             if len(tally) == column:
                 return False
-            n = tokens if tokens < cap else cap
-            f = (tally.item(column) / (FAMILIARITY_UNIT * n) - mean) / sqrt(between + within / n)
+            f = (tally.item(column) / (FAMILIARITY_UNIT * tokens) - mean) / sqrt(between + within / tokens)
             if f > MAX_FAMILIARITY:
                 f = MAX_FAMILIARITY
             odds = base + of_familiarity * f
@@ -170,8 +169,8 @@ class Decision:
         known, experts = self._rules.familiarity, len(self._rules.experts)
         if known is None or len(self._tally) == experts:
             return None
-        looked_at, total = min(self._tokens, self._rules.selector.cap), self._tally.item(experts)
-        return float(known.deviation(total / (FAMILIARITY_UNIT * looked_at), looked_at))  # not numpy's
+        mean = self._tally.item(experts) / (FAMILIARITY_UNIT * self._tokens)
+        return float(known.deviation(mean, self._tokens))  # not numpy's
 
     @property
     def in_domain(self) -> float | None:
