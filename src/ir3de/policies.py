@@ -223,6 +223,9 @@ class Policy:
         object.__setattr__(self, "weights", Cost.of(weights))
         object.__setattr__(self, "costs", {name: _cost_of(name, cost) for name, cost in (costs or {}).items()})
 
+    def __hash__(self) -> int:
+        return hash((self.threshold, self.weights, frozenset(self.costs.items()), self.strong_share))
+
     def penalties(self, experts: Sequence[str], weights: Costs | None = None) -> list[float] | None:
         """Each expert's costs times the weights. None if all are free."""
         w = self.weights if weights is None else Cost.of(weights)

@@ -236,7 +236,7 @@ class Router:
     @property
     def default(self) -> str | None:
         """The expert for prompts on which the router abstains; None if none was named."""
-        return None if (place := self._compiled.default) is None else self._compiled.experts[place]
+        return None if (place := (rules := self._compiled.rules).default) is None else rules.experts[place]
 
     @property
     def policy(self) -> Policy:
@@ -325,7 +325,7 @@ class Router:
     def route(self, text: str, *, weights: Costs | None = None) -> Decision:
         """Name the expert for a prompt. On a prompt out of domain the router abstains: the default expert, or None.
 
-        `weights` says what a unit of cost is worth this time, `{"price": 0.1}`, instead of the router's policy.
+        `weights` says what a unit of cost is worth this time, `{"price": 0.1}`, instead of the policy's weights.
         """
         compiled = self._compiled
         return require_content(compiled.decide_one(self._encode(text, compiled.cap), self._unknown, weights), text)
@@ -345,13 +345,14 @@ class Router:
         return np.array(self.experts)
 
     def predict(self, texts: Iterable[str]) -> npt.NDArray[np.str_]:
-        """The expert of each prompt; where none fits, the nearest one."""
-        return np.array([one.expert or one.best for one in self.route_batch(texts)], self.classes_.dtype)
+        """The expert that `route` chooses, or the nearest: the likeliest one, unless policy or default decide."""
+        router = Router(self._parts)  # the experts stay the same, whatever changes meanwhile
+        return np.array([one.expert or one.best for one in router.route_batch(texts)], router.classes_.dtype)
 
     def predict_proba(self, texts: Iterable[str]) -> npt.NDArray[np.float64]:
         """P(expert | in domain) for each prompt: (prompts, experts), in the order of `classes_`. Rows add up to one."""
         self.require_probabilities("it has expected scores and no probabilities: see route(text).ranking")
-        router = Router(self._parts)  # the experts stay the same, whatever changes meanwhile
+        router = Router(self._parts)
         return list_probabilities(router.route_batch(texts), router.experts)
 
     def explain(self, text: str, *, weights: Costs | None = None) -> Explanation:

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 import tiny
 from answered_prompts import answers
-from ir3de import Router
+from ir3de import Conversation, Router
 from ir3de.errors import InputError, UnknownExpertError
 from ir3de.evaluation.outcomes import evaluate_outcomes
 from ir3de.evaluation.strong_weak import calibrate_strong_share, find_pair, measure_order, pick_share_threshold
-from ir3de.policies import Policy, StrongShare
+from ir3de.policies import Cost, Policy, StrongShare
 
 TRAIN = answers(number=30)
 PROMPTS = [row["prompt"] for row in answers()]
@@ -108,6 +108,18 @@ def test_others_than_the_two_are_passed_over_and_come_last() -> None:
         assert [name for name, _ in decision.ranking][2] == "mistral"
     made.remove("gemma")
     assert made.policy.strong_share is None
+
+
+def test_weights_of_a_call_leave_the_share_alone(router: Router) -> None:
+    made = calibrate_strong_share(router, PROMPTS, 0.5, strong="llama", weak="mistral").router
+    made = made.with_policy(replace(made.policy, costs={"llama": Cost(9.0)}))
+    expected = made.route_batch(PROMPTS)
+    assert made.route_batch(PROMPTS, weights={"price": 1.0}) == expected
+    assert [made.route(text, weights={"price": 1.0}) for text in PROMPTS] == expected
+    assert [Conversation(made).route(text, weights={"price": 1.0}) for text in PROMPTS] == expected
+    assert all(decision.penalties is None for decision in expected)
+    with pytest.raises(InputError, match="no cost 'speed'"):
+        made.route(PROMPTS[0], weights={"speed": 1.0})
 
 
 def test_removing_and_adding_others_keeps_the_share() -> None:

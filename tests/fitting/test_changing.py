@@ -2,6 +2,7 @@
 
 import threading
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -146,6 +147,34 @@ def test_loaded_statistics_are_the_saved_ones(
 
 
 # many threads ---------------------------------------------------------------------------------------------------
+
+READERS: dict[str, Callable[[Router], object]] = {
+    "default": lambda router: router.default,
+    "predict": lambda router: router.predict(["boil an egg", "void"]).tolist(),
+    "predict_proba": lambda router: router.predict_proba(["prove it", "void"]).tolist(),
+    "classes_": lambda router: router.classes_.tolist(),
+    "route": lambda router: shown(router.route("prove it")),
+    "route_batch": lambda router: [shown(one) for one in router.route_batch(["prove it", "void"])],
+    "route_ids": lambda router: [shown(one) for one in router.route_ids([[1, 2]])],
+    "explain": lambda router: router.explain("prove it").to_dict(),
+    "flips": lambda router: router.flips("prove it").to_dict(),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_reader_sees_one_router_also_if_it_changes_meanwhile(reader: str) -> None:
+    """Every look at the router finds it changed: an answer must be that of one router, before or after."""
+    before = tiny.router(20, default="cooking")
+    after = tiny.router(20, default="law").with_selector(EntropyTopK(3))
+    after.remove("cooking")
+
+    class Changing(Router):
+        _parts = property(lambda self: next(states)._parts, lambda self, value: None)
+        _compiled = property(lambda self: next(states)._compiled, lambda self, value: None)
+
+    for order in ([before, after], [after, before]):
+        states = iter(order * 9)
+        assert READERS[reader](Changing(before._parts)) in (READERS[reader](before), READERS[reader](after))
 
 
 @pytest.mark.slow

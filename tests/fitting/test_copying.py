@@ -11,8 +11,11 @@ import numpy as np
 import pytest
 
 import tiny
+from demo_router import demo_router
 from ir3de import Contribution, Embedding, Router, collect
 from ir3de.errors import ArtifactError, InputError
+from ir3de.selectors import Selector
+from laws import SELECTORS
 from saved import PROMPTS, first_router
 
 MORE = ["boil the egg", "bread and flour", "a recipe for dough", "stir the salt", "roast an onion"]
@@ -122,9 +125,16 @@ def test_predict_and_predict_proba_are_what_route_says() -> None:
         if decision.in_domain:
             said = {name: probability / decision.in_domain for name, probability in decision.quality}
             assert dict(zip(router.classes_.tolist(), row.tolist(), strict=True)) == pytest.approx(said)
-        else:
-            assert len(set(row.tolist())) == 1
     assert router.predict([]).shape == (0,) and router.predict_proba([]).shape == (0, len(router.experts))
+
+
+@pytest.mark.parametrize("selector", SELECTORS, ids=str)
+def test_the_largest_probability_is_the_prediction(selector: Selector) -> None:
+    texts = ["ok thanks", "yes", " ", "", "prove contract", "the", *PROMPTS, *tiny.mixed(200, seed=8, longest=6)]
+    for router in (demo_router().with_selector(selector), tiny.router(20, selector=selector)):
+        rows = router.predict_proba(texts)
+        assert router.classes_[rows.argmax(axis=1)].tolist() == router.predict(texts).tolist()
+        assert np.abs(rows.sum(axis=1) - 1).max() < 1e-12
 
 
 def test_an_outcome_router_predicts_models_and_no_probabilities() -> None:

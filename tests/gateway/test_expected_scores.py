@@ -15,12 +15,15 @@ from ir3de.policies import Policy, StrongShare
 QUESTION = QUESTIONS["law"]
 
 
-def serve(folder: Path, router: Router, **settings: Any) -> tuple[Any, dict[str, Any], list[dict[str, Any]], str]:
+def serve(
+    folder: Path, router: Router, *, asked: Any = None, **settings: Any
+) -> tuple[Any, dict[str, Any], list[dict[str, Any]], str]:
     """Headers and body of an answer, the lines of both logs, and the metrics."""
     router.save(folder / "router")
     logs = [folder / "access.jsonl", folder / "decisions.jsonl"]
     with running(folder, logs={"access": str(logs[0]), "decisions": str(logs[1])}, **settings) as gateway:
-        body = json.dumps({"model": "auto", "messages": [{"role": "user", "content": QUESTION}]}).encode()
+        messages = [{"role": "user", "content": QUESTION}]
+        body = json.dumps({"model": "auto", "messages": messages, **(asked or {})}).encode()
         request = urllib.request.Request(f"{gateway.url}/v1/chat/completions", body)
         with urllib.request.urlopen(request, timeout=30) as answer:
             headers, told = answer.headers, json.load(answer)["ir3de"]
@@ -66,4 +69,12 @@ def test_the_gateway_keeps_to_the_share_of_strong_calls(tmp_path: Path) -> None:
     never = StrongShare("law", weak, 0.5, 100.0)  # no expected difference is as large
     shared = router.with_policy(Policy(strong_share=never))
     headers, *_ = serve(tmp_path, shared, routing={"threshold": 0.5})  # other settings leave it alone
+    assert headers["x-ir3de-expert"] == weak
+
+
+def test_a_client_does_not_override_the_share_of_strong_calls(tmp_path: Path) -> None:
+    router = outcome_router()
+    weak = next(name for name in router.experts if name != "law")
+    policy = Policy(strong_share=StrongShare("law", weak, 0.5, 100.0), costs={weak: {"price": 9.0}})
+    headers, *_ = serve(tmp_path, router.with_policy(policy), asked={"ir3de": {"weights": {"price": 1.0}}})
     assert headers["x-ir3de-expert"] == weak

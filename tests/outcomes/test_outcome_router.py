@@ -223,6 +223,13 @@ def test_a_score_that_is_no_number_is_named_with_its_row(score: object) -> None:
         fitted([*rows(1)[:1], {"text": "a", "scores": {"bee": score}}])
 
 
+def test_candidates_of_negative_scores_have_the_best_model_first() -> None:
+    scores = {"ant": -0.2, "bee": -0.5, "cat": -0.7}
+    router = fitted([{"text": text, "scores": scores} for text in tiny.mixed(20)])
+    for decision in (*router.route_batch(PROMPTS), *router.route_batch(PROMPTS, weights={"price": 1.0})):
+        assert decision.candidates == ("ant", "bee")
+
+
 def test_negative_true_and_missing_scores_are_scores() -> None:
     some: Rows = [
         {"prompt": "boil an egg", "scores": {"ant": -2, "bee": True, "cat": None}},

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import tiny
 from ir3de import EntropyTopK, Router
 from ir3de.errors import InputError, UnknownExpertError
-from ir3de.policies import COSTS, Cost, Policy, utilities
+from ir3de.policies import COSTS, Cost, Policy, StrongShare, utilities
 from ir3de.routing.decision import DecisionRules, make_decision
 from ir3de.selectors import SCORE_UNIT, Average
 
@@ -30,6 +30,12 @@ def router(request: pytest.FixtureRequest) -> Router:
 
 def routes(router: Router, policy: Policy) -> list[str]:
     return [decision.best for decision in router.with_policy(policy).route_batch(PROMPTS)]
+
+
+def test_policies_are_values_with_a_hash() -> None:
+    given = Policy(0.5, {"price": 1}, {"law": {"price": 2}, "maths": {"memory": 1}})
+    same = Policy(0.5, Cost(1.0), {"maths": Cost(memory=1.0), "law": Cost(2.0)})
+    assert len({Policy(), Policy(), given, same, Policy(strong_share=StrongShare("a", "b", 0.5, 0.0))}) == 3
 
 
 # what is chosen -------------------------------------------------------------------------------------------------

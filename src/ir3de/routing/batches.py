@@ -73,8 +73,12 @@ def _split(texts: Sequence[str]) -> Iterable[Sequence[str]]:
 
 
 def list_probabilities(decisions: Sequence[Decision], experts: Sequence[str]) -> npt.NDArray[np.float64]:
-    """P(expert | in domain) of each decision: (decisions, experts). Rows add up to one."""
-    found = [dict(decision.quality) for decision in decisions]
-    rows = np.array([[row[name] for name in experts] for row in found]).reshape(-1, len(experts))
-    rows[~rows.any(axis=1)] = 1.0  # of a prompt without content, nothing is known
-    return np.asarray(rows / rows.sum(axis=1, keepdims=True))
+    """P(expert | in domain) of each decision: (decisions, experts). Rows add up to one.
+
+    Of equal probabilities the first by the ranking is larger by one bit, so that it is the largest of its row.
+    """
+    rows = np.array([decision._find_values() for decision in decisions], np.float64).reshape(-1, len(experts))
+    for row, decision in zip(rows, decisions, strict=True):
+        if row.argmax() != (first := decision._order[0]):
+            row[first] = np.nextafter(row.max(), 1.0)
+    return rows

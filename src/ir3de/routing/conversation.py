@@ -226,8 +226,8 @@ class Conversation:
             if share and self._is_known(ids):
                 voting = min(len(ids), self._limit)
                 weighted = max(1, round(min(voting, self._cap) * share))  # more than `cap` tokens count as `cap`
-                read = self._set_factor(len(ids), voting, weighted)
-                tally, tokens, counted = tally + self._sum_ballots(ids) * self._factor, tokens + read, counted + weighted
+                tokens, counted = tokens + self._set_factor(len(ids), voting, weighted), counted + weighted
+                tally = tally + self._sum_ballots(ids) * self._factor
         if not tokens:
             return self._stay(text, words, self._encode(words, self._selector_cap), place, weights)
         best, kept = self._find_leader(tally), 0.0

@@ -89,8 +89,9 @@ class DecisionRules(Deferrable):
         return is_surely_in_domain
 
     def penalties(self, weights: Costs | None) -> list[float] | None:
-        """What each expert's costs take from its quality; None when nothing does."""
-        return self.standing_penalties if weights is None else self.policy.penalties(self.experts, weights)
+        """What each expert's costs take from its quality; None when nothing does, as with a strong share."""
+        found = self.standing_penalties if weights is None else self.policy.penalties(self.experts, weights)
+        return found if self.policy.strong_share is None else None
 
 
 class Decision:
@@ -191,9 +192,10 @@ class Decision:
 
     @property
     def candidates(self) -> tuple[str, ...]:
-        """The experts at least a third as likely as the best one, which comes first: several for a mixed prompt."""
-        values = self._find_values()
-        least, order = CANDIDATE_RATIO * values[self._best], sorted(self._order, key=lambda c: c != self._best)
+        """The best expert, and those at least a third as likely; an expected score below zero may be three times it."""
+        values, best = self._find_values(), self._best
+        least = values[best] * CANDIDATE_RATIO if values[best] > 0 else values[best] / CANDIDATE_RATIO
+        order = sorted(self._order, key=lambda c: c != best)
         return tuple(self._rules.experts[c] for c in order if values[c] >= least)
 
     @property
