@@ -232,6 +232,8 @@ class RoutedTurn(OpenModel):
     decided: int
     """The turn that decided."""
     weights: list[TurnWeight]
+    explained: bool | None = None
+    """With `explain`: whether the words follow. The newest turns have them, at most 100 and 16,384 characters."""
     summary: str | None = None
     """With `explain`: one sentence about the words that decided."""
     compared: list[str] | None = None

@@ -15,8 +15,14 @@ from running_gateway import QUESTIONS, TEXTS, Running, running, small_router
 
 import tiny
 from ir3de import AllTokens, Conversation, EntropyTopK, PromptRidge, Router
-from ir3de.gateway.http import variants
-from ir3de.gateway.http.routing_api import MAX_EXPLAINED_CHARS, MAX_EXPLAINED_INPUTS, MAX_INPUTS, MAX_KEPT_BYTES
+from ir3de.gateway.http import chat_turns, variants
+from ir3de.gateway.http.routing_api import (
+    MAX_EXPLAINED_CHARS,
+    MAX_EXPLAINED_CHAT_CHARS,
+    MAX_EXPLAINED_INPUTS,
+    MAX_INPUTS,
+    MAX_KEPT_BYTES,
+)
 
 PROMPTS = [
     *QUESTIONS.values(),
@@ -228,6 +234,30 @@ def test_a_chat_of_thousands_of_turns_shows_the_last_ones(gateway: Running) -> N
     explained = [row["turn"] for row in found["turns"] if "words" in row]
     assert 0 < len(explained) <= 100 and explained[-1] == 1_999
     assert found["turns"][-1]["expert"] == Conversation.from_messages(small_router(), messages).decision.expert
+
+
+@pytest.mark.parametrize(("turns", "repeats"), [(200, 25), (1_000, 5), (3, 2_000)])
+def test_the_words_of_a_long_chat_are_explained_as_far_as_the_bound_goes(
+    gateway: Running, turns: int, repeats: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """107 kB: newest turns first, and nothing is explained that is not shown. Rows tell whether they are explained."""
+    explained, describe = list[int](), chat_turns._describe_words
+
+    def count(found: Any) -> dict[str, Any]:
+        explained.append(sum(len(word.text) for word in found.words))
+        return describe(found)
+
+    monkeypatch.setattr(chat_turns, "_describe_words", count)
+    texts = [f"{question} " * repeats for question in QUESTIONS.values()]
+    messages = [{"role": "user", "content": texts[place % 3]} for place in range(turns)]
+    assert len(json.dumps(messages)) > 100_000
+    status, found = ask(gateway, {"messages": messages, "explain": True})
+    assert status == 200 and sum(explained) <= MAX_EXPLAINED_CHAT_CHARS
+    assert [row["explained"] for row in found["turns"]] == ["words" in row for row in found["turns"]]
+    shown = {(row["decided"], row["best"]) for row in found["turns"] if row["explained"]}
+    assert len(shown) == len(explained) > 0 and found["turns"][-1]["explained"]
+    _, plain_rows = ask(gateway, {"messages": messages[:3]})
+    assert "explained" not in plain_rows["turns"][0]
 
 
 def test_other_ways_to_read_a_chat_have_no_turns(tmp_path: Path) -> None:

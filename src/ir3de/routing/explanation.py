@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -34,8 +34,14 @@ class TokenVote:
     counted: bool
 
     def to_dict(self) -> dict[str, Any]:
-        scores = [round(score, 6) for score in self.scores]
-        return {**asdict(self), "entropy": round(self.entropy, 6), "scores": scores}
+        return {
+            "text": self.text,
+            "id": self.id,
+            "vote": self.vote,
+            "entropy": round(self.entropy, 6),
+            "scores": [round(score, 6) for score in self.scores],
+            "counted": self.counted,
+        }
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -26,19 +26,22 @@ def describe_turns(
     """A row for each turn, newest first, ready for JSON.
 
     The newest ones have the words that decided: `explained_chars` together, where `read_chars` of each turn are read.
+    Unless that is 0, each row tells whether it has them.
     """
+    is_asked, first_explained = explained_chars > 0, len(chat) - MAX_EXPLAINED_TURNS
     known: dict[tuple[int, str], dict[str, Any]] = {}  # turns that one turn decided share its words
     for turn in reversed(range(max(0, len(chat) - MAX_TURNS), len(chat))):
         found = chat.explain(turn)
         key, words = (found.decided, found.decision.best), dict[str, Any]()
         if key in known:
             words = known[key]
-        elif explained_chars > 0:
+        elif explained_chars > 0 and turn >= first_explained:
             explained_chars -= min(len(turns[found.decided][1]), read_chars)
             words = known[key] = _describe_words(found.deciding) if explained_chars >= 0 else {}
         place, text = turns[turn]
         row = {"turn": turn, "message": place, "text": text.strip()[:MAX_TEXT_CHARS], **_describe_turn(found)}
-        yield {**row, **(words if turn >= len(chat) - MAX_EXPLAINED_TURNS else {})}
+        words = words if turn >= first_explained else {}
+        yield {**row, **({"explained": bool(words)} if is_asked else {}), **words}
         if len(chat) > MAX_INLINE_TURNS:
             sleep(0)  # whoever waits for the interpreter's lock has it now
 

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 MAX_INPUTS = 1_000
 MAX_EXPLAINED_INPUTS = 100
 MAX_EXPLAINED_CHARS = 50_000  # read of all prompts together: explaining them takes about a second
+MAX_EXPLAINED_CHAT_CHARS = 16_384  # of a chat, whose newest turns come first
 READ_CHARS = 8_192  # of a prompt, as a rule: see embedding/beginnings.py
 BATCH_INPUTS = 50  # routed together: more would take memory
 MAX_KEPT_BYTES = 8_000_000  # that the prompts of a large request may take in memory
@@ -204,7 +205,7 @@ def _describe_turns(chat: Conversation | None, asked: RouteRequest, turns: Seque
     """The rows of the turns as JSON."""
     if chat is None:
         return b""
-    explained_chars = MAX_EXPLAINED_CHARS if asked.explain else 0
+    explained_chars = MAX_EXPLAINED_CHAT_CHARS if asked.explain else 0
     rows = describe_turns(chat, turns, explained_chars=explained_chars, read_chars=READ_CHARS)
     return b",".join([_encode(row) for row in rows][::-1])
 
