@@ -84,7 +84,7 @@ def test_the_admin_has_a_token_of_its_own(locked: Running, unlocked: Running) ->
         assert (got.status, got.error["code"]) == (401, "invalid_admin_token")
     got = ask(locked.url, path="/admin/experts", authorization="Bearer sk-one")  # a client's key, which is right
     assert (got.status, got.error["code"]) == (403, "missing_scope")
-    assert "has no scope 'admin', only inference, models, route: ask the gateway's operator" in got.error["message"]
+    assert "has no scope 'admin', only inference, metrics, models, route: ask the gateway" in got.error["message"]
     assert ask(locked.url, path="/admin/nothing", authorization="Bearer root").status == 404
     got = ask(unlocked.url, path="/admin/experts", authorization="Bearer root")
     assert (got.status, got.error["code"]) == (403, "no_admin")

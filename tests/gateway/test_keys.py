@@ -47,6 +47,8 @@ def gateway(folder: Path) -> Iterator[Running]:
         key("streams", tokens_per_minute=1_000_000),
         key("leaver", budget_per_day=10),
         key("impatient"),
+        key("decides", requests_per_minute=2),
+        key("broke", budget_per_day=0),
         key("counted"),
         key("plain"),
         key("breaks"),
@@ -379,6 +381,20 @@ def test_failures_cost_nothing(gateway: Running) -> None:
         assert after["day"]["requests"] == before["day"]["requests"] + 2
     finally:
         gateway.upstream.behaviour.clear()
+
+
+def test_decisions_count_as_requests_and_cost_nothing_else(gateway: Running) -> None:
+    asked = {"input": "Is it void?"}
+    first, second, third = (ask(gateway.url, asked, "/v1/route", **bearer("decides")) for _ in range(3))
+    assert (first.status, second.status, third.status) == (200, 200, 429)
+    assert third.error["code"] == "rate_limit_exceeded" and "2 requests within a minute" in third.error["message"]
+    assert (first.headers["x-ratelimit-remaining-requests"], third.headers["x-ratelimit-limit-requests"]) == ("1", "2")
+    used = describe(gateway, "decides")
+    assert (used["used"]["day"], used["used"]["concurrent"]) == ({"requests": 2, "tokens": 0, "cost": 0}, 0)
+    assert used["by_expert"] == []
+    for _ in range(3):  # a key without a budget left may still have decisions
+        assert ask(gateway.url, asked, "/v1/route", **bearer("broke")).status == 200
+    assert ask(gateway.url, LAW, **bearer("broke")).error["code"] == "insufficient_quota"
 
 
 # what is said of them -------------------------------------------------------------------------------------------

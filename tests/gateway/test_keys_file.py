@@ -62,7 +62,7 @@ def test_the_file_is_read_again_and_a_broken_one_changes_nothing(
         ("keys: [{name: a, key_env: NOT_SET_HERE}]", "NOT_SET_HERE is not set: set it, or write the key's hash"),
         ("keys:\n- {name: a, key_env: HOME}\n- {name: a, key_env: PATH}", "line 3, keys.1.name: keys.0 has the same"),
         ("keys: [{name: a, key_env: HOME, expires: soon}]", "must look like 2027-01-31"),
-        ("keys: [{name: a, key_env: HOME, scopes: [everything]}]", "'inference', 'route', 'models' or 'admin'"),
+        ("keys: [{name: a, key_env: HOME, scopes: [everything]}]", "'models', 'metrics' or 'admin'"),
         ("keys: [{name: a, key_env: HOME, limits: {concurent: 3}}]", "did you mean concurrent?"),
         ("keys: [{name: a, key_env: HOME, limits: {concurrent: -3}}]", "greater than or equal to 0"),
         ("keys: [\n", "this is not YAML"),
@@ -87,6 +87,28 @@ def test_without_keys_nobody_is_named_and_nothing_is_counted(tmp_path: Path, mon
         assert eventually(lambda: (tmp_path / "access.log").read_text().count("\n") >= 2)
     assert '"key"' not in (tmp_path / "access.log").read_text()
     assert not list(tmp_path.rglob("*.numbers"))
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_metrics_can_require_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_named: bool) -> None:
+    """By default they answer anybody."""
+    monkeypatch.setenv("IR3DE_ADMIN_TOKEN", "root")
+    server: dict[str, Any] = {"metrics_need_key": True}
+    if is_named:
+        keys = key("prometheus", scopes=["metrics"]), key("chief", scopes=["admin"]), key("client")
+        server["keys_file"] = str(write_keys(tmp_path / "keys.yaml", *keys))
+    with running(tmp_path, server=server) as gateway:
+        nobody = ask(gateway.url, path="/metrics")
+        assert (nobody.status, nobody.error["code"]) == (401, "invalid_api_key")
+        assert "/metrics needs a key with the scope 'metrics', or the admin token" in nobody.error["message"]
+        assert ask(gateway.url, path="/metrics", **bearer("stranger")).status == 401
+        assert b"ir3de_build_info" in ask(gateway.url, path="/metrics", authorization="Bearer root").body
+        assert ask(gateway.url, path="/livez").status == 200
+        if is_named:
+            found = {name: ask(gateway.url, path="/metrics", **bearer(name)).status for name in ("prometheus", "chief")}
+            assert found == {"prometheus": 200, "chief": 200}
+            refused = ask(gateway.url, path="/metrics", **bearer("client"))
+            assert (refused.status, refused.error["code"]) == (403, "missing_scope")
 
 
 def test_a_file_that_is_broken_at_the_start_is_refused(tmp_path: Path) -> None:

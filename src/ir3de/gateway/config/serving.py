@@ -54,6 +54,8 @@ class Server(Part):
     admin_token_env: Variable = "IR3DE_ADMIN_TOKEN"
     """The variable that holds the token for /admin; if it is not set, there is no /admin, except on loopback, where
     `ir3de serve` prints a token for its run."""
+    metrics_need_key: bool = False
+    """Whether /metrics needs a key with the scope `metrics`, or the admin token; by default it answers anybody."""
     open: bool = False
     """Whether other machines may use the gateway without a key."""
     cors_origins: tuple[str, ...] = ()

@@ -87,6 +87,7 @@ class AccessControl:
         admin = read_variable(server.admin_token_env)
         self._admin = KeyHashes([admin] if admin else [])
         self._admin_variable = server.admin_token_env
+        self._metrics_need_key = server.metrics_need_key
         self._origins = frozenset(server.cors_origins)
         # against DNS rebinding: a foreign page may reach this machine under a name of its own
         self._own_names_only = is_loopback(server.host) and self._keys.is_open and not server.open
@@ -190,12 +191,25 @@ class AccessControl:
             state["key"] = key
             needed = _find_scope(path)
             key.check(needed)
-            if needed == "inference" and key.account is not None:
-                lease = state["lease"] = key.admit(spends=_is_spending(scope["method"], path))
+            if needed in ("inference", "route") and key.account is not None:
+                lease = state["lease"] = key.admit(spends=needed == "inference" and _is_spending(scope["method"], path))
                 return lease
+        elif path == "/metrics" and self._metrics_need_key:
+            self._check_metrics(headers, state)
         elif path.startswith("/admin"):
             self._check_admin(headers, state)
         return None
+
+    def _check_metrics(self, headers: Mapping[bytes, bytes], state: dict[str, Any]) -> None:
+        """The admin token opens /metrics, and so does a key with the scope for it, or for /admin."""
+        given = _get_key(headers)
+        if self._admin.matches(given):
+            return
+        key = None if self._keys.is_open else self._keys.find(given)
+        if key is None:
+            raise build_key_error("/metrics needs a key with the scope 'metrics', or the admin token")
+        state["key"] = key
+        key.check("admin" if "admin" in key.scopes else "metrics")
 
     def _check_admin(self, headers: Mapping[bytes, bytes], state: dict[str, Any]) -> None:
         """The admin token opens /admin, and so does a key with the scope for it."""

@@ -18,7 +18,7 @@ from ir3de.gateway.config.findings import ConfigError, Finding, join_path, sort_
 from ir3de.gateway.config.part import Name, Part, Variable, read_variable
 from ir3de.gateway.config.yaml_parser import Document
 
-Scope = Literal["inference", "route", "models", "admin"]
+Scope = Literal["inference", "route", "models", "metrics", "admin"]
 SCOPES: tuple[str, ...] = get_args(Scope)
 MAX_KEYS = 10_000
 _ADVICE = "`ir3de keys new NAME` prints an entry for it, to stand below `keys:`"
@@ -51,7 +51,7 @@ class KeyEntry(Part):
     key_env: Variable | None = None
     """The variable that holds the key, instead of its hash."""
     scopes: tuple[Scope, ...] = ("inference", "route", "models")
-    """What it may do: ask experts, ask for decisions, list models, change the gateway through /admin."""
+    """What it may do: ask experts, ask for decisions, list models, read /metrics, change the gateway through /admin."""
     experts: tuple[str, ...] | None = None
     """The experts that may answer it; by default all."""
     expires: str | None = None

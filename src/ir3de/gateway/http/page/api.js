@@ -48,7 +48,7 @@ export const keys = {
 keys.takeFromAddress(); // before anything is asked for
 
 export async function ask(path, { method = "GET", body, signal, headers = {} } = {}) {
-  const secret = path.startsWith("admin/") ? keys.admin : keys.api;
+  const secret = path.startsWith("admin/") ? keys.admin : (path === "metrics" && keys.admin) || keys.api;
   const sent = { ...headers };
   if (secret) sent.authorization = `Bearer ${secret}`;
   if (body !== undefined) sent["content-type"] = "application/json";

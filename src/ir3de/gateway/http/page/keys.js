@@ -7,7 +7,7 @@ import { showRefusal, showUnlocked } from "./locked.js";
 
 const EVERY_MS = 2_000;
 const NEARLY = 0.8; // of a limit: from here on its bar warns
-const SCOPES = { inference: "ask experts", route: "ask for decisions", models: "list models", admin: "change the gateway" };
+const SCOPES = { inference: "ask experts", route: "ask for decisions", models: "list models", metrics: "read metrics", admin: "change the gateway" };
 
 let timer = 0;
 let isShown = false;
