@@ -40,7 +40,7 @@ def make_proof(
     total, right = int(confusion.sum()), int(np.diagonal(confusion).sum())
     wrong = confusion - np.diag(np.diagonal(confusion))
     pairs = sorted(zip(*np.nonzero(wrong), strict=True), key=lambda pair: -wrong[pair])[:10]
-    bins = [ReliabilityBin(n / 10, (n + 1) / 10, 5 * n, n / 10 + 0.05, n / 10) for n in range(1, 10)]
+    bins = [ReliabilityBin(n / 10, (n + 1) / 10, 5 * n, n / 10 + 0.05, n / 10, n / 45) for n in range(1, 10)]
     lead = Estimate(0.1, 0.05, 0.15)
     return Proof(
         "cross-validation",
@@ -49,18 +49,20 @@ def make_proof(
         experts=tuple(names),
         folds=5,
         of_folds=5,
+        mix=dict.fromkeys(names, 1 / len(names)),
         accuracy=estimate_share(right, total),
+        mean_accuracy=estimate_share(right, total),
         recall=dict.fromkeys(names, 0.9),
         contenders=(
-            Contender(TFIDF, estimate_share(right - 10, total), lead),
-            Contender(MAJORITY, estimate_share(EACH, total), lead),
+            Contender(TFIDF, *[estimate_share(right - 10, total)] * 2, lead),
+            Contender(MAJORITY, *[estimate_share(EACH, total)] * 2, lead),
         ),
         confused=tuple(
             ConfusedPair(names[one], names[other], int(wrong[one, other]), wrong[one, other] / EACH, tuple(prompts))
             for one, other in pairs
         ),
         confusion=tuple(map(tuple, confusion.tolist())),
-        reliability=(ReliabilityBin(0.0, 0.1, 0, None, None), *bins),
+        reliability=(ReliabilityBin(0.0, 0.1, 0, None, None, 0.0), *bins),
         calibration_error=0.05,
         abstained=Abstentions(
             abstained,

@@ -123,10 +123,9 @@ class Router:
         """Fit a router from what models scored on prompts: it names the model of the largest expected score.
 
         A row has `text` (or `prompt`), may have a `task`, and maps models to numbers, larger being better, in `field`;
-        scores may be missing or None. `default` is the model for prompts without a known token (else the best).
-
-        With `guard`, routing that does worse than the best single model on held-out prompts is given up, and
-        `validation` says so. `guard=False` keeps it, to share prompts between a strong and a weak model.
+        scores may be missing or None. `default` is the model for prompts without a known token (else the best). With
+        `guard`, routing that does worse than the best single model on held-out prompts is given up, and `validation`
+        says so; without it, that is kept, to share prompts between a strong and a weak model.
 
         >>> import ir3de
         >>> rows = [{"text": "What is 12 times 7?", "task": "maths", "scores": {"large": 1, "small": 0}},
@@ -140,10 +139,7 @@ class Router:
         return cls(fit_outcomes(outcomes, chosen, rules, default=default, guard=guard))
 
     def add_outcomes(self, rows: OutcomeRows, *, field: str = "scores", merge: bool = False) -> None:
-        """Add the models of these rows, exactly as if they had been there from the beginning.
-
-        `merge=True` lets models that are there already have more rows; otherwise they are refused.
-        """
+        """Add the models of these rows, exactly as if they had always been there; `merge` lets them have more rows."""
         with self._change:
             self._swap(self._parts.training.give_rows(self._parts, rows, field, merge=merge))
 
@@ -277,6 +273,11 @@ class Router:
     def statistics(self) -> Mapping[str, Statistics]:
         """Each expert's statistics: all that is needed to change the router."""
         return self._parts.training.statistics()
+
+    @property
+    def prompts(self) -> Mapping[str, int]:
+        """How many prompts each expert was given; a description is none."""
+        return self._parts.count_prompts()
 
     @property
     def contributions(self) -> Mapping[str, tuple[Contribution, ...]]:

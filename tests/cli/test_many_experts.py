@@ -7,6 +7,7 @@ import pytest
 
 import ir3de
 from commands import complaint, run, run_json
+from ir3de.cli.accuracy_tables import matrix_table
 from ir3de.cli.output import split_rows
 from ir3de.policies import Policy
 
@@ -137,3 +138,27 @@ def test_routed_rows_are_counted_for_the_first_experts(twenty: Path, tmp_path: P
 def test_sixteen_experts_are_all_shown() -> None:
     assert split_rows(range(16)) == (range(16), 0)  # a line that counts one other is not shorter
     assert split_rows(range(17)) == (range(15), 2)
+
+
+def test_eval_into_a_pipe_keeps_every_name_and_digit(tmp_path: Path) -> None:
+    names = [f"a team with a long name {number:02}" for number in range(14)]
+    domains = {name: [f"word{place} term{place} {n}" for n in range(120)] for place, name in enumerate(names)}
+    router = ir3de.Router.fit(domains, scorer=ir3de.PromptRidge(), keep_sample=False).save(tmp_path / "router")
+    for name, texts in domains.items():
+        (tmp_path / f"{name}.txt").write_text("\n".join(texts), encoding="utf-8")
+    given = [f"{name}={tmp_path / name}.txt" for name in names]
+    shown = run("eval", router, *given).stdout
+    confusion = shown[shown.index("Confusion") : shown.index("Calibration")]
+    rows = [
+        line.partition(f"{place + 1} {name}")[2]
+        for place, (name, line) in enumerate(zip(names, confusion.splitlines()[3:], strict=False))
+    ]
+    assert all(rows) and "…" not in confusion
+    assert sum(int(word) for line in rows for word in line.split() if word.isdigit()) == 14 * 120
+
+
+def test_a_matrix_that_does_not_fit_a_terminal_becomes_a_list() -> None:
+    matrix = [[1_234 * (row != column) for column in range(14)] for row in range(14)]
+    names = [f"a team with a long name {number:02}" for number in range(14)]
+    (first, *_), *_ = (column.cells for column in [matrix_table(names, matrix, 80, ("expected", "went to")).columns[0]])
+    assert first == names[0]

@@ -30,11 +30,14 @@ def test_fit_ends_with_a_proof_and_the_command_that_serves(tmp_path: Path) -> No
     assert "360 of 360 prompts were held out in turn, in 5 folds" in proof
     assert "this router" in proof and "always the largest expert" in proof and "33.3 %" in proof
     assert "Abstains on" in proof and "More prompts" in proof and "install scikit-learn" in proof
+    assert "Accuracy is the share of prompts whose most probable expert is their own" in proof
+    assert "Not compared with a real rival" in proof and "Worth deploying" not in proof
+    assert shown.count("% of held-out prompts right") == 0  # one accuracy, that of the proof
     assert " ".join(proof.split()).endswith(
         f"ir3de serve --router {tmp_path / 'router'} --expert law=http://127.0.0.1:8001/v1 --expert "
         "coding=http://127.0.0.1:8002/v1 --expert history=http://127.0.0.1:8003/v1"
     )
-    assert proof.count("\n") < 30
+    assert proof.count("\n") < 32
 
 
 @pytest.mark.usefixtures("_proving")
@@ -70,6 +73,30 @@ def test_too_few_prompts_are_said_to_be_too_few(tmp_path: Path) -> None:
     assert "not measured: too few prompts to measure the router" in " ".join(shown.split())
     assert run_json("fit", tmp_path / "other", *given)["proof"]["reason"].startswith("too few prompts")
     assert (tmp_path / "router" / "router.json").exists()
+
+
+@pytest.mark.usefixtures("_proving")
+def test_few_prompts_are_no_reason_to_serve(tmp_path: Path) -> None:
+    for name in ("law", "coding", "history"):
+        (tmp_path / f"{name}.txt").write_text("\n".join(demo.prompts()[name][:12]), encoding="utf-8")
+    given = [f"{name}={tmp_path / name}.txt" for name in ("law", "coding", "history")]
+    shown = " ".join(run("fit", tmp_path / "router", *given, *FAST).stdout.split())
+    assert "Too early to say: 36 held-out prompts are few." in shown or "Not yet" in shown
+    assert "at least 50 different prompts (coding 38 more, history 38 more, law 38 more)" in shown
+    assert "ir3de serve" not in shown and "ir3de route" in shown
+    proof = run_json("fit", tmp_path / "other", *given, *FAST)["proof"]
+    assert any("Too early" in sentence or "Not yet" in sentence for sentence in proof["verdict"])
+
+
+@pytest.mark.usefixtures("_proving")
+def test_experts_with_descriptions_alone_are_told_to_have_prompts(tmp_path: Path) -> None:
+    described = ("--describe", "law=contracts, courts", "--describe", "coding=programming, bugs")
+    shown = " ".join(run("fit", tmp_path / "router", "law", "coding", *described).stdout.split())
+    assert "the experts have descriptions and no prompts" in shown and "--no-sample" not in shown
+    assert "there are no prompts of law, coding" in shown and "ir3de serve" not in shown
+    (tmp_path / "law.txt").write_text("\n".join(demo.prompts()["law"][:12]), encoding="utf-8")
+    given = (f"law={tmp_path / 'law.txt'}", f"coding={CODING}", *described)
+    assert run_json("fit", tmp_path / "both", *given, *FAST)["proof"]["known"] == 132
 
 
 def test_many_experts_are_served_from_a_file() -> None:

@@ -243,8 +243,7 @@ def test_eval(fitted: Path) -> None:
     assert said["errors"][0]["expected"] != said["errors"][0]["expert"]
     shown = run("eval", fitted, *pairs, "--errors", "1").stdout
     for expected in (
-        "accuracy 92",
-        "5 abstained",
+        "accuracy 94.4 % of 125 prompts, by the most probable expert; 92.0 % went right, 5 abstained",
         "recall",
         "precision",
         "went to",
@@ -316,7 +315,7 @@ def test_eval_of_perturbed_prompts(fitted: Path) -> None:
     router = Router.load(fitted)
     texts = {name: (HELD_OUT / f"{name}.txt").read_text(encoding="utf-8").splitlines() for name in ("law", "coding")}
     nearest = [sum(d.best == name for d in router.route_batch(own)) / len(own) for name, own in texts.items()]
-    assert said["robustness"]["accuracy"] == pytest.approx(sum(nearest) / 2) and said["accuracy"] < sum(nearest) / 2
+    assert said["robustness"]["accuracy"] == pytest.approx(sum(nearest) / 2) == said["accuracy"]
     effects = said["robustness"]["effects"]
     assert all(0 <= effect["flipped"] <= 1 for effect in effects)
     assert [effect["perturbation"] for effect in effects if effect["either"] is not None] == [

@@ -194,8 +194,8 @@ def test_no_two_trials_look_the_same() -> None:
     tried = [{**figures, "scorer": scorer, "window": 128} for scorer in scorers]
     assert list_names(tried) == [
         "logistic + 3 closed form, λ 4",
-        "logistic + 3 closed form, λ 4, means × 4",
-        "logistic + 3 closed form, λ 4, pairs × 2",
+        "logistic + 3 closed form, λ 4, mean embedding weighted 4",
+        "logistic + 3 closed form, λ 4, pairs weighted 2",
     ]
     windows = [{**figures, "scorer": "PromptRidge(strength=8.0)", "window": window} for window in (64, 128)]
     assert list_names(windows) == [
@@ -278,7 +278,7 @@ def test_eval_tells_why_it_abstained(router: Path) -> None:
     said = run_json("eval", router, *HELD_OUT)
     assert said["abstained"] == sum(said["abstained_because"].values()) > 0
     assert set(said["abstained_because"]) <= {"low confidence", "out of domain", "no known token"}
-    assert said["answered_accuracy"] > said["micro_accuracy"]
+    assert said["answered_accuracy"] > said["routed_accuracy"]
     shown = run("eval", router, *HELD_OUT).stdout
     assert "Abstained" in shown and "low confidence" in shown and "│" in shown
 
@@ -319,8 +319,13 @@ def test_a_closed_form_that_leads_without_being_clear_is_explained() -> None:
     chosen = {"scorer": "Logistic(strength=5.0, means=2.0, pairs=1.0, closed=3.0)", "accuracy": 0.66, "chosen": True}
     closed = {"scorer": "Blend(ridge=1.0, posterior=0.25, pairs=0.5, strength=8.0, prior=1.0)", "chosen": False}
     leading = {**closed, "accuracy": 0.73, "lead": 0.07, "lead_error": 0.045, "required_lead": 0.09}
-    assert describe_choice([chosen, leading], "").endswith(
-        "(closed form: 73.0, ahead by 7.0 ± 4.5 points where 9.0 would be needed)"
+    assert describe_choice([chosen, leading], "") == (
+        "scorer: logistic regression with the closed form, chosen on held-out prompts: -7.0 points against the closed "
+        "form, as a mean over experts. The closed form's lead is not clear: 7.0 ± 4.5 points, where 9.0 would be needed"
     )
     behind = {**closed, "accuracy": 0.6, "lead": -0.06, "lead_error": 0.045, "required_lead": 0.09}
-    assert describe_choice([chosen, behind], "").endswith("66.0 % of held-out prompts right (closed form: 60.0)")
+    hard = [{**one, "hard_groups": "clusters", "hard_accuracy": share} for one, share in ((chosen, 0.5), (behind, 0.6))]
+    assert describe_choice(hard, "").endswith(
+        "+6.0 points against the closed form, as a mean over experts, and -10.0 on prompts of kinds that the fit did "
+        "not see"
+    )

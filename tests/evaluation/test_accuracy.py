@@ -13,6 +13,8 @@ from ir3de import Router
 from ir3de.corpora import examples as demo
 from ir3de.errors import InputError, UnknownExpertError
 from ir3de.evaluation.accuracy import evaluate
+from ir3de.evaluation.proving import prove
+from ir3de.policies import Policy
 from ir3de.routing.decision import Decision
 
 
@@ -30,15 +32,16 @@ def test_the_report_agrees_with_routing_one_by_one(router: Router) -> None:
     unfit = sum(decision.expert is None for _, decision in decided)
     assert report.prompts == len(decided) == sum(map(sum, report.confusion)) + unfit == sum(report.sizes.values())
     assert 0 < unfit == report.abstained < 10
-    assert report.micro_accuracy == pytest.approx(sum(right) / len(right))
+    assert report.routed_accuracy == pytest.approx(sum(right) / len(right))
+    best = {name: [name == d.best for truth, d in decided if truth == name] for name in report.experts}
+    assert report.accuracy == pytest.approx(sum(map(sum, best.values())) / len(decided))
+    assert report.mean_accuracy == pytest.approx(sum(sum(own) / len(own) for own in best.values()) / len(best))
     for i, name in enumerate(report.experts):
         row = [sum(truth == name and d.expert == other for truth, d in decided) for other in report.experts]
         assert report.confusion[i] == tuple(row)
         assert report.recall[name] == pytest.approx(row[i] / len(domains[name]))
         routed = sum(decision.expert == name for _, decision in decided)
         assert report.precision[name] == pytest.approx(row[i] / routed)
-    recalls = [share for share in report.recall.values() if share is not None]
-    assert report.accuracy == pytest.approx(sum(recalls) / len(recalls))
 
 
 def test_calibration_is_the_weighted_gap_between_claim_and_truth(router: Router) -> None:
@@ -61,13 +64,16 @@ def test_calibration_is_the_weighted_gap_between_claim_and_truth(router: Router)
     assert report.calibration_error == pytest.approx(gap)
 
 
-def test_accuracy_is_the_mean_over_the_domains_that_were_given(router: Router) -> None:
+def test_accuracy_is_that_of_the_proof(router: Router) -> None:
+    """One word means one thing: neither abstentions nor the number of experts change it."""
     held_out = demo.held_out()
-    report = evaluate(router, {"law": held_out["law"], "coding": held_out["coding"][:1]})
-    recall = report.recall
-    assert recall["law"] is not None and recall["coding"] is not None
-    assert report.accuracy == pytest.approx((recall["law"] + recall["coding"]) / 2)
-    assert recall["history"] is None
+    domains = {"law": held_out["law"], "coding": held_out["coding"][:1]}
+    report = evaluate(router.with_policy(Policy(threshold=0.9)), domains)
+    proof = prove(router=router, held_out=domains, contenders=False, curve=False)
+    assert report.abstained and report.routed_accuracy < report.accuracy
+    assert report.accuracy == pytest.approx(proof.accuracy.value, abs=1e-6)
+    assert report.mean_accuracy == pytest.approx(proof.mean_accuracy.value, abs=1e-6)
+    assert report.recall["history"] is None
     assert report.precision["mathematics"] is None or report.precision["mathematics"] == 0.0
 
 
@@ -84,7 +90,7 @@ def test_the_report_is_plain_json(router: Router) -> None:
 def test_the_report_shows_itself_in_one_line(router: Router) -> None:
     report = evaluate(router, demo.held_out())
     shown = repr(report)
-    assert shown.startswith(f"Report(prompts={report.prompts}, accuracy={report.accuracy:.3f}, micro_accuracy=")
+    assert shown.startswith(f"Report(prompts={report.prompts}, accuracy={report.accuracy:.3f}, mean_accuracy=")
     assert len(shown) < 120
 
 

@@ -115,7 +115,7 @@ def test_the_first_screen_has_the_answer() -> None:
     accuracy = proof.accuracy
     for share in (accuracy.value, accuracy.low, accuracy.high):
         assert f"{100 * share:.1f}" in first
-    for said in (TFIDF, MAJORITY, "−10.0 points", "200 held-out prompts", "5 folds", "1 March 2026, 09:05 UTC"):
+    for said in (TFIDF, MAJORITY, "+10.0 points", "200 held-out prompts", "5 folds", "1 March 2026, 09:05 UTC"):
         assert said in first
     for said in ("IR3DE 1.2.3", "a1b2c3d4a1b2c3d4", "train.csv", "Blend, Average", "fitted on other prompts"):
         assert said in page
@@ -126,7 +126,11 @@ def test_the_first_screen_has_the_answer() -> None:
 @pytest.mark.parametrize(
     ("tfidf", "majority", "said"),
     [
-        (Estimate(0.1, 0.05, 0.2), Estimate(0.5, 0.4, 0.6), "Worth deploying: better than everything"),
+        (
+            Estimate(0.1, 0.05, 0.2),
+            Estimate(0.5, 0.4, 0.6),
+            f"better than {TFIDF} and than {MAJORITY}",
+        ),
         (Estimate(0.0, -0.1, 0.1), Estimate(0.5, 0.4, 0.6), f"Worth deploying: as good as {TFIDF}"),
         (Estimate(-0.1, -0.2, -0.05), Estimate(0.5, 0.4, 0.6), f"Not as it is: {TFIDF} did better"),
         (Estimate(0.1, 0.05, 0.2), Estimate(0.0, -0.1, 0.1), "Not yet: it is not clearly better than no router"),
@@ -140,9 +144,14 @@ def test_the_verdict_follows_the_intervals(tfidf: Estimate, majority: Estimate, 
 
 def test_nothing_is_recommended_on_few_prompts_or_without_a_comparison() -> None:
     few = replace(make_proof(), prompts=20)
-    assert "Too early to say: 20 prompts are few" in parse(write_page(make_subject(few))).say()
+    page = parse(write_page(make_subject(few))).say()
+    assert "Too early to say: 20 held-out prompts are few" in page and "coding 10 more" in page
     alone = replace(make_proof(), contenders=())
     assert "Nothing to compare with was measured" in parse(write_page(make_subject(alone))).say()
+    no_rival = replace(make_proof(), contenders=make_proof().contenders[1:])
+    page = parse(write_page(make_subject(no_rival))).say()
+    assert "Not compared with a real rival" in page and "pip install scikit-learn" in page
+    assert "Worth deploying" not in page
 
 
 def test_parts_that_were_not_measured_are_left_out() -> None:
@@ -217,16 +226,19 @@ def test_experts_that_are_never_confused_have_no_block() -> None:
     )
 )
 def test_coverage_is_what_is_answered_from_each_confidence_on(bins: list[tuple[int, float]]) -> None:
-    found = find_coverage(
-        [ReliabilityBin(n / 10, n / 10 + 0.1, many, n / 10, right) for n, (many, right) in enumerate(bins)]
-    )
     total = sum(many for many, _ in bins)
+    found = find_coverage(
+        [
+            ReliabilityBin(n / 10, n / 10 + 0.1, many, n / 10, right, many / total)
+            for n, (many, right) in enumerate(bins)
+        ]
+    )
     for spot in found:
         above = bins[round(10 * spot.threshold) :]
         answered = sum(many for many, _ in above)
         assert spot.coverage == pytest.approx(answered / total)
         assert spot.accuracy == pytest.approx(sum(many * right for many, right in above) / answered)
-    assert found[-1].coverage == 1
+    assert found[-1].coverage == pytest.approx(1)
 
 
 @given(st.floats(-1e6, 1e6), st.floats(1e-6, 1e6))

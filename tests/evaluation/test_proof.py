@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pyarrow
@@ -164,7 +165,7 @@ def test_prompts_kept_aside_are_routed_by_the_router_as_it_is() -> None:
     report = evaluate(router.with_policy(Policy()), aside)
     right = sum(row[at] for at, row in enumerate(found.confusion))
     assert (found.method, found.folds, found.prompts) == ("holdout", 1, 60)
-    assert found.calibration_error == report.calibration_error
+    assert found.calibration_error == pytest.approx(report.calibration_error)
     assert right / 60 == pytest.approx(found.accuracy.value, abs=1e-6)
 
 
@@ -246,3 +247,81 @@ def test_statistics_that_are_not_what_the_sample_says_are_replaced_by_it() -> No
     dealt = deal_prompts({**counted, "law": odd}, tiny.embedding(), 5)
     left = dealt.train_without(dealt.hold_out(0))["law"]
     assert left.sample is not None and left.tokens == len(left.sample.ids)
+
+
+# the file's own mix -------------------------------------------------------------------------------------------------
+
+
+def skewed_texts() -> dict[str, list[str]]:
+    """97 % of the prompts are of one expert."""
+    texts = tiny.domain_texts(30)
+    return {"law": tiny.sentences("law", 1_940), "maths": texts["maths"], "cooking": texts["cooking"]}
+
+
+@pytest.fixture(scope="module")
+def skewed() -> Proof:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ir3de.statistics.sample.MAX_PROMPTS", 100)  # of an expert are kept
+        return prove(skewed_texts(), embedding=tiny.embedding(), scorer=Blend())
+
+
+def test_figures_are_about_the_mix_of_the_file(skewed: Proof) -> None:
+    assert skewed.prompts == 159 and skewed.known == 2_000  # the last one of a full sample is never held out
+    assert skewed.mix == pytest.approx({"law": 0.97, "maths": 0.015, "cooking": 0.015})
+    majority = skewed.contenders[-1]
+    assert majority.name == "always the largest expert"
+    assert majority.accuracy.value == pytest.approx(0.97) and majority.mean_accuracy.value == pytest.approx(1 / 3)
+    recall = [share or 0.0 for share in skewed.recall.values()]
+    weighted = sum(share * own for share, own in zip(recall, skewed.mix.values(), strict=True))
+    assert skewed.accuracy.value == pytest.approx(weighted, abs=1e-6)
+    assert skewed.mean_accuracy.value == pytest.approx(sum(recall) / 3, abs=1e-6)
+    assert majority.difference.value == pytest.approx(skewed.accuracy.value - 0.97, abs=1e-5)
+    assert skewed.curve[-1].accuracy.low <= skewed.accuracy.value <= skewed.curve[-1].accuracy.high
+
+
+def test_weights_reach_every_share_of_a_proof(skewed: Proof) -> None:
+    assert sum(part.share for part in skewed.reliability) == pytest.approx(1)
+    right = sum(part.share * (part.accuracy or 0.0) for part in skewed.reliability)
+    assert right == pytest.approx(skewed.accuracy.value, abs=1e-6)
+    held = {name: sum(row) for name, row in zip(skewed.experts, skewed.confusion, strict=True)}
+    abstained = sum(skewed.abstained.experts[name] / held[name] * share for name, share in skewed.mix.items())
+    assert skewed.abstained.share.value == pytest.approx(abstained, abs=1e-6)
+    often = [pair.share * skewed.mix[pair.truth] for pair in skewed.confused]
+    assert often == sorted(often, reverse=True)
+
+
+def test_weighted_figures_are_named(skewed: Proof, proof: Proof) -> None:
+    assert any("weighted to the mix of all 2,000 prompts" in note for note in skewed.notes)
+    assert any("As a mean over the experts" in sentence for sentence in skewed.verdict)
+    assert not any("weighted" in note for note in proof.notes)  # all prompts of equal experts
+
+
+def test_the_largest_expert_is_the_file_s_in_every_fold() -> None:
+    """With few prompts, a fold that is held out can make another expert the largest of the rest."""
+    texts = {name: own[:8] for name, own in tiny.domain_texts(8).items()}
+    texts["law"] = tiny.sentences("law", 9)
+    found = prove(texts, embedding=tiny.embedding(), scorer=Blend(), curve=False)
+    assert found.contenders[-1].accuracy.value == pytest.approx(9 / 25, abs=1e-6)
+
+
+def test_a_description_is_not_a_prompt() -> None:
+    texts = {name: own[:10] for name, own in tiny.domain_texts(10).items()}
+    router = Router.fit(
+        texts, descriptions={"law": "court clause contract"}, embedding=tiny.embedding(), scorer=Blend()
+    )
+    assert router.statistics["law"].prompts == 30 and router.prompts == dict.fromkeys(texts, 10)
+    found = prove(router=router, contenders=False)
+    assert found.known == 30 and found.mix == pytest.approx(dict.fromkeys(texts, 1 / 3))
+
+
+def test_an_expert_that_was_described_and_removed_leaves_no_trace_in_the_count(tmp_path: Path) -> None:
+    texts = tiny.domain_texts(6)
+    router = Router.fit(texts, descriptions={"law": "court clause"}, embedding=tiny.embedding(), scorer=Blend())
+    router.save(tmp_path / "router")
+    router = Router.load(tmp_path / "router")
+    assert router.prompts["law"] == 6
+    router.remove("law")
+    router.add("law", texts["law"])
+    assert router.prompts["law"] == 6
+    router.merge("law", description="contract")
+    assert router.prompts["law"] == 6 and router.statistics["law"].prompts == 26

@@ -35,9 +35,16 @@ Matrix = Sequence[Sequence[int]]
 
 
 def headline(report: Report) -> Text:
-    details = f" mean over experts, {percent(report.micro_accuracy)} of all {report.prompts:,} prompts"
-    abstained = f", {report.abstained:,} abstained" if report.abstained else ""
-    return line(("accuracy ", ""), (percent(report.accuracy), "bold"), (details + abstained, FAINT))
+    """The accuracy, as in a proof, and what it means; how many prompts went right where that is something else."""
+    from ir3de.evaluation.mix import NOTABLE
+
+    details = f" of {report.prompts:,} prompts, by the most probable expert"
+    if abs(report.accuracy - report.mean_accuracy) > NOTABLE:
+        details += f"; mean over experts {percent(report.mean_accuracy)}"
+    if report.routed_accuracy != report.accuracy:
+        abstained = f", {report.abstained:,} abstained" if report.abstained else ""
+        details += f"; {percent(report.routed_accuracy)} went right{abstained}"
+    return line(("accuracy ", ""), (percent(report.accuracy), "bold"), (details, FAINT))
 
 
 def recall_table(report: Report) -> Group:
@@ -60,8 +67,13 @@ def recall_table(report: Report) -> Group:
     return count_left_out(shown, left_out, "the lowest recall first; ")
 
 
-def matrix_table(experts: Sequence[str], matrix: Matrix, width: int, sides: tuple[str, str]) -> Table:
-    """The matrix, shaded by row; for very many experts the largest confusions instead."""
+def matrix_table(
+    experts: Sequence[str], matrix: Matrix, width: int, sides: tuple[str, str], *, room: int | None = None
+) -> Table:
+    """The matrix, shaded by row, its columns numbered if their names need more than `width`.
+
+    For very many experts, and where there is no `room` for it, the largest confusions instead.
+    """
     if len(experts) > MAX_MATRIX_EXPERTS:
         return _largest_confusions(experts, matrix, sides)
     needed = max(map(len, experts)) + sum(max(len(name), 5) + 3 for name in experts)
@@ -74,6 +86,9 @@ def matrix_table(experts: Sequence[str], matrix: Matrix, width: int, sides: tupl
         return line((f"{shade} ", "green" if index == column else "red"), (f"{count:,}", ""))
 
     places = range(len(experts))
+    widest = max(len(f"{count:,}") for row in matrix for count in row) + 2  # with its shade
+    if needed > width and max(map(len, experts)) + 3 + len(experts) * (widest + 3) > (room or width):
+        return _largest_confusions(experts, matrix, sides)
     names = experts if needed <= width else [f"{index + 1} {name}" for index, name in enumerate(experts)]
     rows: list[tuple[str | Text, ...]]
     rows = [(names[index], *(cell(index, column) for column in places)) for index in places]

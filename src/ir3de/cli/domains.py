@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 LARGE_DOMAIN_BYTES = 100_000_000  # from which `--subsample auto` takes 1 window in 16
 LARGE_SUBSAMPLE = 16
+LARGE_TO_READ_BYTES = 10_000_000  # from which the speed of reading is shown
 MAX_EXAMPLE_CHARACTERS = 60  # of a prompt in a sentence
 
 
@@ -248,17 +249,19 @@ def list_repeats(found: Repeats | None) -> list[str]:
 
 
 def domains_table(domains: Sequence[CountedDomain]) -> Group:
-    """One row per domain: its size, and how fast it was read."""
-    right = ("prompts", "tokens", "source", "seconds", "MB/s")
+    """One row per domain: its size, and how fast it was read if there was much to read."""
+    is_large = sum(one.bytes for one in domains) >= LARGE_TO_READ_BYTES
+    right = ("prompts", "tokens", "source", *(("seconds", "MB/s") if is_large else ()))
     shown = table("expert", *right, right=right)
     shown.columns[0].no_wrap, shown.columns[0].overflow = True, "ellipsis"  # else a narrow one shows only numbers
     first, left_out = split_rows(
         sorted(domains, key=lambda one: one.prompts) if len(domains) > MOST_ROWS + 1 else domains
     )
     for domain in first:
-        shown.add_row(f"{domain.name}{' (described)' * (domain.description is not None)}", *_measure([domain]))
+        named = f"{domain.name}{' (described)' * (domain.description is not None)}"
+        shown.add_row(named, *_measure([domain])[: len(right)])
     if len(domains) > 1:
-        shown.add_row("all", *_measure(domains), style=FAINT)
+        shown.add_row("all", *_measure(domains)[: len(right)], style=FAINT)
     return count_left_out(shown, left_out, "the fewest prompts first; ")
 
 

@@ -32,7 +32,8 @@ MOST_ROWS = 15  # of a table with a row for each expert
 THEME = {f"progress.{name}": FAINT for name in ("download", "data.speed", "remaining", "elapsed")}
 TURNS = "\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # they turn the direction of the line
 MIN_COLUMN_WIDTH = 6  # of a column of words
-PIPE_WIDTH = 100  # of output that no terminal shows
+PIPE_WIDTH = 100  # of output that no terminal shows, except for tables that need more
+MAX_PIPE_WIDTH = 10_000
 NARROW_WIDTH = 60  # of a terminal; below it tables leave out what is not needed
 LEAST_WIDTH = 40  # of a terminal; what is narrower, or says 0, breaks the lines itself
 
@@ -66,7 +67,27 @@ class Output:
         """Print the answer."""
         if not self.as_json:
             for renderable in renderables:
-                self.console.print(renderable, soft_wrap=getattr(renderable, "no_wrap", None) is True)
+                wraps, width = getattr(renderable, "no_wrap", None) is not True, self.console.width
+                self.console.width = self._find_width(renderable)
+                self.console.print(renderable, soft_wrap=not wraps)
+                self.console.width = width
+
+    @property
+    def table_width(self) -> int:
+        """How wide a table may be: as wide as it needs where no terminal shows it."""
+        fixed = self.console.is_terminal or "COLUMNS" in os.environ
+        return self.console.width if fixed else MAX_PIPE_WIDTH
+
+    def _find_width(self, renderable: RenderableType) -> int:
+        """The width of the console; where no terminal shows it, room for all of a table."""
+        from rich.console import Group
+        from rich.table import Table
+
+        is_table = isinstance(renderable, Group) or (isinstance(renderable, Table) and renderable.box is not None)
+        if not is_table or self.table_width <= self.console.width:
+            return self.console.width
+        unbounded = self.console.options.update(max_width=self.table_width)
+        return max(self.console.width, self.console.measure(renderable, options=unbounded).maximum)
 
     def note(self, *renderables: RenderableType) -> None:
         """Print details, unless --quiet is given."""

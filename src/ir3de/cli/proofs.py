@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from ir3de.evaluation import Estimate, Proof
+    from ir3de.evaluation import Contender, Estimate, Proof
     from ir3de.router import Router
 
 BAR_WIDTH = 12
@@ -78,29 +78,35 @@ def show_proof(out: Output, proven: Proven, router: Router) -> None:
         out.note("", confused_table(proof, router, out.console.width))
     out.note("", _summarise(proof, out.console.width))
     for note in proof.notes[1:]:
-        out.note(line((note, FAINT)))
+        if note not in proof.verdict:
+            out.note(line((note, FAINT)))
 
 
 def accuracy_table(proof: Proof, width: int = PIPE_WIDTH) -> Table:
     """The router, and what else could choose, on the same prompts."""
-    right = ("accuracy", "95 %", "router leads by")
-    rows: list[tuple[RenderableType, ...]] = [
-        ("this router", percent(proof.accuracy.value), _bar(proof.accuracy, "green"), _interval(proof.accuracy), "")
-    ]
+    from ir3de.evaluation.verdict import differs_by_expert
+
+    has_means = differs_by_expert(proof)
+    has_bars = width >= WIDTH_WITH_BARS and not has_means  # the figures say the same
+    right = ["accuracy", "95 %", *["mean over experts"] * has_means, "router leads by"]
+    shown = table("on the same prompts", right[0], *[""] * has_bars, *right[1:], right=right)
+
+    def add(name: str, one: Proof | Contender, style: str, lead: RenderableType) -> None:
+        bars = [bar(one.accuracy.value, BAR_WIDTH, style)] * has_bars
+        means = [percent(one.mean_accuracy.value)] * has_means
+        shown.add_row(name, percent(one.accuracy.value), *bars, _interval(one.accuracy), *means, lead)
+
+    add("this router", proof, "green", "")
     for one in proof.contenders:
         lead = one.difference
         colour = "green" if lead.low > 0 else "red" if lead.high < 0 else "yellow"
-        points = line((f"{100 * lead.value:+.1f} ", colour), (f"({_points(lead)})", FAINT))
-        rows.append((one.name, percent(one.accuracy.value), _bar(one.accuracy, FAINT), _interval(one.accuracy), points))
-    if width < WIDTH_WITH_BARS:  # the figures say the same
-        rows = [(*row[:2], *row[3:]) for row in rows]
-        return table("on the same prompts", *right, right=right, rows=rows)
-    return table("on the same prompts", right[0], "", *right[1:], right=right, rows=rows)
+        add(one.name, one, FAINT, line((f"{100 * lead.value:+.1f} ", colour), (f"({_points(lead)})", FAINT)))
+    return shown
 
 
 def confused_table(proof: Proof, router: Router, width: int) -> Table:
     """The most frequent mistakes, each with the prompt that was most confidently routed wrong."""
-    shown = table("prompts of", "went to", "prompts", "for instance", right=("prompts",))
+    shown = table("prompts of", "went to", "held out", "for instance", right=("held out",))
     truths, others = ([len(getattr(pair, side)) for pair in proof.confused[:SHOWN_PAIRS]] for side in ("truth", "said"))
     names_width = min(30, max(*truths, len(OTHER_MISTAKES))) + min(30, max(*others, len("went to")))
     room = max(20, width - names_width - COUNT_WIDTH)
@@ -128,8 +134,8 @@ def _summarise(proof: Proof, width: int) -> Table:
 
 
 def _list_findings(proof: Proof, width: int) -> Iterator[tuple[str, Text]]:
-    """What it abstains on, and what more prompts would bring."""
-    from ir3de.evaluation.verdict import judge_curve
+    """What it abstains on, what more prompts would bring, and whether that is enough."""
+    from ir3de.evaluation.verdict import judge, judge_curve
 
     found, said = proof.abstained, "none of these prompts"
     if found.count:
@@ -144,6 +150,19 @@ def _list_findings(proof: Proof, width: int) -> Iterator[tuple[str, Text]]:
         yield "More prompts", line((of_more, ""))
         points = ", ".join(f"{percent(point.accuracy.value)} with {point.prompts:,}" for point in proof.curve)
         yield "", line((points, FAINT))
+    verdict = judge(proof)
+    yield "Verdict", line((f"{verdict.words}.", {"yes": "green", "no": "red"}.get(verdict.kind, "yellow")))
+    if verdict.advice:
+        yield "", line((verdict.advice, ""))
+
+
+def is_ready(proven: Proven | None) -> bool:
+    """Whether nothing speaks against serving the router, as far as it was measured."""
+    from ir3de.evaluation.verdict import ENOUGH_PROMPTS, judge
+
+    if proven is None or proven.proof is None:
+        return False
+    return judge(proven.proof).kind != "no" and proven.proof.prompts >= ENOUGH_PROMPTS
 
 
 def serve_hint(router: Router, folder: Path) -> Text:
@@ -154,10 +173,6 @@ def serve_hint(router: Router, folder: Path) -> Text:
     named = [f"{name}=http://127.0.0.1:{FIRST_PORT + at}/v1" for at, name in enumerate(router.experts)]
     experts = " ".join(f"--expert {shlex.quote(one)}" for one in named)
     return hint(f"ir3de serve --router {place} {experts}", "then:")
-
-
-def _bar(found: Estimate, style: str) -> Text:
-    return bar(found.value, BAR_WIDTH, style)
 
 
 def _interval(found: Estimate) -> str:

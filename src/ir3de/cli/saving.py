@@ -13,7 +13,7 @@ from ir3de.cli.domains import CountedDomain, domains_table, list_repeats, note_s
 from ir3de.cli.options import refuse_existing
 from ir3de.cli.outcomes import describe_outcomes
 from ir3de.cli.output import FAINT, Output, hint, line, percent, size
-from ir3de.cli.proofs import Proven, serve_hint, show_proof
+from ir3de.cli.proofs import Proven, is_ready, serve_hint, show_proof
 from ir3de.cli.trials import describe_choice, trials_table, why_chosen
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def save_and_report(
         show_proof(out, proven, router)
         out.note("")
     out.note(hint(f'ir3de route {folder} "your prompt"'))
-    if proven is not None and len(router.experts) > 1:
+    if is_ready(proven):
         out.note(serve_hint(router, folder))
 
 
@@ -117,8 +117,11 @@ def how_sure(router: Router) -> list[Text]:
         kept = "is calibrated on held-out prompts"
     else:
         without = [name for name, own in router.statistics.items() if not own.sample]
-        names = f"no prompts of {', '.join(without[:3])}{' …' if len(without) > 3 else ''} were kept"
-        kept = f"is not calibrated: {names if without else 'too few prompts were kept'}"
+        given = router.prompts
+        none = all(not given[name] for name in without)  # a description is no prompt
+        names = f"{', '.join(without[:3])}{' …' if len(without) > 3 else ''}"
+        why = f"there are no prompts of {names}" if none else f"no prompts of {names} were kept"
+        kept = f"is not calibrated: {why if without else 'too few prompts were kept'}"
     lines = [line(("confidence ", ""), (kept, FAINT))]
     if router.policy.threshold > 0:
         below = f"it abstains below {percent(router.policy.threshold)} confidence; to pick that threshold anew: "

@@ -20,6 +20,7 @@ _NAMES = {
     "Logistic": "logistic",
 }
 _USUAL = {"means": 2.0, "pairs": 1.0}  # weights of a logistic scorer that are named only where they differ
+_PARTS = {"means": "mean embedding", "pairs": "pairs"}
 _SHOWN = {"strength": "λ", "prior": "prior", "weight": "prior"}
 
 
@@ -75,27 +76,33 @@ def _why_not_first(trials: Sequence[Mapping[str, Any]]) -> str:
 
 
 def describe_choice(trials: Sequence[Mapping[str, Any]], reason: str) -> str:
-    """What a fit chose by itself, and with which held-out accuracy, in one line."""
+    """What a fit chose by itself, and why, in one line. How accurate the router is stands in the proof alone."""
     if not trials:
-        return f"closed form, because {reason}" if reason else ""
+        return f"scorer: closed form, because {reason}" if reason else ""
     chosen = next(trial for trial in trials if trial["chosen"])
-    said = f"chose {in_few_words(chosen['scorer'])}: {100 * chosen['accuracy']:.1f} % of held-out prompts right"
-    if chosen.get("hard_groups"):
-        said += f", {100 * chosen['hard_accuracy']:.1f} % with whole {chosen['hard_groups']} held out"
+    said = f"scorer: {_name_in_full(chosen['scorer'])}, chosen on held-out prompts"
     closed = next((trial for trial in trials if trial["scorer"].startswith("Blend")), chosen)
-    if closed is not chosen:
-        said += f" (closed form: {100 * closed['accuracy']:.1f}"
-        said += f", {100 * closed['hard_accuracy']:.1f}" if closed.get("hard_groups") else ""
-        said += _describe_small_lead(closed) + ")"
+    if closed is chosen:
+        return said
+    said += f": {_subtract(chosen, closed, 'accuracy')} points against the closed form, as a mean over experts"
+    if groups := chosen.get("hard_groups"):
+        unseen = "sources" if groups == "sources" else "kinds"
+        said += f", and {_subtract(chosen, closed, 'hard_accuracy')} on prompts of {unseen} that the fit did not see"
+    lead, error, required = (closed.get(name, 0.0) for name in ("lead", "lead_error", "required_lead"))
+    if 0 < lead < required:  # by what decides, which also counts shortened prompts
+        figures = f"{100 * lead:.1f} ± {100 * error:.1f} points, where {100 * required:.1f} would be needed"
+        said += f". The closed form's lead is not clear: {figures}"
     return said
 
 
-def _describe_small_lead(closed: Mapping[str, Any]) -> str:
-    """Why the closed form was not chosen though it was right more often; empty where it was not."""
-    lead, error, required = (closed.get(name, 0.0) for name in ("lead", "lead_error", "required_lead"))
-    if not 0 < lead < required:
-        return ""
-    return f", ahead by {100 * lead:.1f} ± {100 * error:.1f} points where {100 * required:.1f} would be needed"
+def _name_in_full(scorer: str) -> str:
+    if scorer.startswith("Logistic"):
+        return "logistic regression" + ("" if "closed=0.0" in scorer else " with the closed form")
+    return "closed form" if scorer.startswith("Blend") else in_few_words(scorer)
+
+
+def _subtract(one: Mapping[str, Any], other: Mapping[str, Any], name: str) -> str:
+    return f"{100 * ((one.get(name) or 0.0) - (other.get(name) or 0.0)):+.1f}"
 
 
 def _describe_lead(trial: Mapping[str, Any]) -> str:
@@ -111,7 +118,7 @@ def in_few_words(strategy: str) -> str:
     >>> in_few_words("Logistic(strength=5.0, means=2.0, pairs=1.0, closed=3.0)")
     'logistic + 3 closed form, λ 5'
     >>> in_few_words("Logistic(strength=5.0, means=4.0, pairs=2.0, closed=3.0)")
-    'logistic + 3 closed form, λ 5, means × 4, pairs × 2'
+    'logistic + 3 closed form, λ 5, mean embedding weighted 4, pairs weighted 2'
     >>> in_few_words("EntropyTopK(k=10, cap=1024, ties='probability', log_offset=0.0)")
     'surest 10 vote'
     """
@@ -131,7 +138,8 @@ def in_few_words(strategy: str) -> str:
     words = " + ".join(parts) or _NAMES[name]
     figures = [f"{word} {_short(given[key])}" for key, word in _SHOWN.items() if key in given]
     if name == "Logistic":
-        figures += [f"{key} × {_short(given[key])}" for key, usual in _USUAL.items() if float(given[key]) != usual]
+        other = [key for key, usual in _USUAL.items() if float(given[key]) != usual]
+        figures += [f"{_PARTS[key]} weighted {_short(given[key])}" for key in other]
     return ", ".join([words, *figures])
 
 

@@ -43,17 +43,22 @@ class ReliabilityBin:
     count: int
     confidence: float | None  # the mean; None without a decision
     accuracy: float | None
+    share: float  # of all prompts
 
 
 @dataclass(frozen=True)
 class Report(JSONReport):
     """What `evaluate` found.
 
-    `accuracy` is the mean over the domains of their recalls, so that a large domain does not hide a small one;
-    `micro_accuracy` is the share of all prompts. `confusion[i][j]` counts the prompts of expert i that went to
-    expert j, both in the order of `experts`. A recall is None without a prompt, a precision without a decision. A
-    prompt on which the router abstains counts as routed to the default expert, and as wrong where there is none. In
-    `reliability` it counts for the most probable expert, because confidence is about that one.
+    `accuracy` is the share of the prompts whose most probable expert is their own, as in `Proof`. Costs and
+    abstentions play no part. `mean_accuracy` is the same as a mean over the experts, so that a large expert does not
+    hide a small one.
+
+    The other figures are about where prompts went. `confusion[i][j]` counts the prompts of expert i that went to
+    expert j, both in the order of `experts`, and `routed_accuracy` is the share that went to their own expert. A
+    recall is None without a prompt, a precision without a decision. A prompt on which the router abstains counts as
+    routed to the default expert, and as wrong where there is none. In `reliability` it counts for the most probable
+    expert, because confidence is about that one.
     """
 
     experts: tuple[str, ...]
@@ -62,7 +67,8 @@ class Report(JSONReport):
     abstained_because: Mapping[str, int]  # by reason
     out_of_domain: int  # out-of-domain prompts, abstained on or not
     accuracy: float
-    micro_accuracy: float
+    mean_accuracy: float
+    routed_accuracy: float
     recall: Mapping[str, float | None]
     precision: Mapping[str, float | None]
     confusion: tuple[tuple[int, ...], ...]
@@ -75,7 +81,7 @@ class Report(JSONReport):
     unknown: UnknownReport | None  # None without unknown prompts
 
     def __repr__(self) -> str:  # the tables would fill a screen: they have names, and `to_dict` gives everything
-        figures = ("accuracy", "micro_accuracy", "calibration_error")
+        figures = ("accuracy", "mean_accuracy", "calibration_error")
         shown = ", ".join(f"{name}={getattr(self, name):.3f}" for name in figures)
         return f"Report(prompts={self.prompts}, {shown}, abstained={self.abstained}, …)"
 
@@ -87,8 +93,9 @@ class Report(JSONReport):
             for name in self.experts
         ]
         told = (
-            f"Accuracy {_percent(self.accuracy)}, the mean of the experts' recalls; {_percent(self.micro_accuracy)} of "
-            f"all prompts. Calibration error {_percent(self.calibration_error)}. "
+            f"Accuracy {_percent(self.accuracy)}: the share of the prompts whose most probable expert is their own; "
+            f"mean over experts {_percent(self.mean_accuracy)}. "
+            f"Calibration error {_percent(self.calibration_error)}. "
             f"The router abstained on {self.abstained:,} prompts."
         )
         heads = "expert", "prompts", "recall", "precision"
@@ -161,25 +168,26 @@ def route_and_compare(
 
 
 class DecisionCounts:
-    """The counts that a report is made of."""
+    """The counts that a report is made of. A prompt may stand for several: it then has a weight."""
 
     def __init__(self, experts: tuple[str, ...]) -> None:
         self._experts = experts
         self._index = {name: index for index, name in enumerate(experts)}
         self._confusion: Counts = np.zeros((len(experts), len(experts)), np.int64)
         self._sizes: Counts = np.zeros(len(experts), np.int64)  # prompts of each expert, also where none fitted
+        self._best: Counts = np.zeros(len(experts), np.int64)  # and how many of them it is the most probable one for
         self._abstained: Counter[str] = Counter()
         self._out_of_domain = self._answered_right = 0
         self._binned: Counts = np.zeros(CONFIDENCE_BINS, np.int64)
-        self._right: Counts = np.zeros(CONFIDENCE_BINS, np.int64)
-        self._confidence = [ExactSum() for _ in range(CONFIDENCE_BINS)]  # Σ confidence
+        # Σ w, Σ w right, Σ w confidence of each bin
+        self._weights, self._right, self._confidence = ([ExactSum() for _ in range(CONFIDENCE_BINS)] for _ in range(3))
         self.coverage = ConfidenceCounts()
 
     @property
     def prompts(self) -> int:
         return int(self._binned.sum())
 
-    def count(self, name: str, decisions: list[Decision]) -> None:
+    def count(self, name: str, decisions: list[Decision], weight: float = 1.0) -> None:
         chosen = np.array([self._index[one.expert] for one in decisions if one.expert is not None], np.int64)
         confidence = np.array([decision.confidence for decision in decisions], np.float64)
         self._abstained.update(decision.reason for decision in decisions if decision.abstained)
@@ -188,17 +196,21 @@ class DecisionCounts:
         self._sizes[self._index[name]] += len(decisions)
         self._confusion[self._index[name]] += np.bincount(chosen, minlength=len(self._experts))
         right = np.array([decision.best == name for decision in decisions])
+        self._best[self._index[name]] += int(right.sum())
         self.coverage.count(decisions, right)
         bins = np.minimum((confidence * CONFIDENCE_BINS).astype(np.int64), CONFIDENCE_BINS - 1)
-        self._binned += np.bincount(bins, minlength=CONFIDENCE_BINS)
-        self._right += np.bincount(bins, weights=right, minlength=CONFIDENCE_BINS).astype(np.int64)
+        inside = np.bincount(bins, minlength=CONFIDENCE_BINS)
+        self._binned += inside
+        hits = np.bincount(bins[right], minlength=CONFIDENCE_BINS)
+        for place, (many, correct) in enumerate(zip(inside.tolist(), hits.tolist(), strict=True)):
+            self._weights[place].add(weight * many)
+            self._right[place].add(weight * correct)
         for place, number in zip(bins.tolist(), confidence.tolist(), strict=True):
-            self._confidence[place].add(number)
+            self._confidence[place].add(weight * number)
 
     def report(self) -> Report:
         right = np.diagonal(self._confusion)
-        recall = _divide(right, self._sizes)
-        present = [share for share in recall if share is not None]
+        present = [share for share in _divide(self._best, self._sizes) if share is not None]
         abstained = self._abstained.total()
         return Report(
             experts=self._experts,
@@ -206,37 +218,46 @@ class DecisionCounts:
             abstained=abstained,
             abstained_because=dict(sorted(self._abstained.items())),
             out_of_domain=self._out_of_domain,
-            accuracy=sum(present) / len(present),
-            micro_accuracy=int(right.sum()) / self.prompts,
-            recall=dict(zip(self._experts, recall, strict=True)),
+            accuracy=int(self._best.sum()) / self.prompts,
+            mean_accuracy=sum(present) / len(present),
+            routed_accuracy=int(right.sum()) / self.prompts,
+            recall=dict(zip(self._experts, _divide(right, self._sizes), strict=True)),
             precision=dict(zip(self._experts, _divide(right, self._confusion.sum(axis=0)), strict=True)),
             sizes=dict(zip(self._experts, self._sizes.tolist(), strict=True)),
             confusion=tuple(tuple(row) for row in self._confusion.tolist()),
             answered_accuracy=self._answered_right / (self.prompts - abstained) if self.prompts > abstained else None,
-            calibration_error=float(np.abs(self._right - self._sums).sum() / self.prompts),  # Σ n/N |acc − conf|
-            reliability=self._reliability(),
+            calibration_error=self.calibration_error,
+            reliability=self.reliability,
             area=self.coverage.area,
             coverage=self.coverage.find_points(),
             unknown=self.coverage.report_unknown(),
         )
 
     @property
-    def _sums(self) -> npt.NDArray[np.float64]:
-        return np.array([float(one) for one in self._confidence])
+    def calibration_error(self) -> float:
+        """Σ n/N |accuracy − confidence| over the bins."""
+        weights, right, confidence = self._sums
+        return float(np.abs(right - confidence).sum() / weights.sum())
 
-    def _reliability(self) -> tuple[ReliabilityBin, ...]:
-        confidence = _divide(self._sums, self._binned)
-        accuracy = _divide(self._right, self._binned)
+    @property
+    def reliability(self) -> tuple[ReliabilityBin, ...]:
+        weights, right, confidence = self._sums
+        means, accuracy = _divide(confidence, weights), _divide(right, weights)
         edges = [index / CONFIDENCE_BINS for index in range(CONFIDENCE_BINS + 1)]
-        counts = self._binned.tolist()
-        return tuple(map(ReliabilityBin, edges[:-1], edges[1:], counts, confidence, accuracy))
+        shares = (weights / weights.sum()).tolist()
+        return tuple(map(ReliabilityBin, edges[:-1], edges[1:], self._binned.tolist(), means, accuracy, shares))
+
+    @property
+    def _sums(self) -> npt.NDArray[np.float64]:
+        """Weights, weights of right decisions and weighted confidences: (3, bins)."""
+        return np.array([[float(one) for one in sums] for sums in (self._weights, self._right, self._confidence)])
 
 
 def _percent(share: float | None) -> str:
     return "–" if share is None else f"{100 * share:.1f} %"
 
 
-def _divide(parts: npt.NDArray[Any], wholes: Counts) -> list[float | None]:
+def _divide(parts: npt.NDArray[Any], wholes: npt.NDArray[Any]) -> list[float | None]:
     return [part / whole if whole else None for part, whole in zip(parts.tolist(), wholes.tolist(), strict=True)]
 
 

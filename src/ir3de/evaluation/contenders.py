@@ -15,6 +15,7 @@ MAX_ITERATIONS = 1_000
 INVERSE_RIDGE = 10.0
 
 Indices = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 
 
 def has_sklearn() -> bool:
@@ -22,10 +23,11 @@ def has_sklearn() -> bool:
     return find_spec("sklearn") is not None
 
 
-def choose_by_tfidf(texts: Sequence[str], experts: Indices, asked: Sequence[str]) -> Indices | None:
+def choose_by_tfidf(texts: Sequence[str], experts: Indices, weights: Floats, asked: Sequence[str]) -> Indices | None:
     """The expert of each text asked about, by TF-IDF of words and pairs of words and logistic regression.
 
-    None where it cannot be fitted: no training text has a word.
+    The training texts have weights, so that it learns the mix that it is measured on. None where it cannot be fitted:
+    no training text has a word.
     """
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression
@@ -36,11 +38,6 @@ def choose_by_tfidf(texts: Sequence[str], experts: Indices, asked: Sequence[str]
         features = words.fit_transform(texts)
     except ValueError:
         return None
-    model = LogisticRegression(C=INVERSE_RIDGE, class_weight="balanced", max_iter=MAX_ITERATIONS)
-    model.fit(features, experts)
+    model = LogisticRegression(C=INVERSE_RIDGE, max_iter=MAX_ITERATIONS)
+    model.fit(features, experts, sample_weight=weights * len(texts))
     return np.asarray(model.predict(words.transform(asked)), np.int64)
-
-
-def choose_majority(experts: Indices, asked: int) -> Indices:
-    """The expert with the most training prompts, for every text."""
-    return np.full(asked, int(np.bincount(experts).argmax()), np.int64)

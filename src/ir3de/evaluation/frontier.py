@@ -51,9 +51,9 @@ class FrontierPoint(CostQuality):
 class Frontier(JSONReport):
     """What `measure_frontier` found: `points` by growing weight, from ignoring cost to always the cheapest expert.
 
-    Means are over the domains, so that a large one does not hide a small one. `costs` are in units of `unit`, as is
-    the `weight` of the router's own policy, None where it has none. `mix` are the corners of the best
-    random mixes, which ignore the prompt; `oracle` knows how good every expert's answer will be.
+    Means are over the prompts. `costs` are in units of `unit`, as is the `weight` of the router's own policy, None
+    where it has none. `mix` are the corners of the best random mixes, which ignore the prompt; `oracle` knows how good
+    every expert's answer will be.
     """
 
     experts: tuple[str, ...]
@@ -105,8 +105,7 @@ class DecisionRecorder:
 
     def frontier(self, weights: Costs | None = None) -> Frontier:
         domains, count = np.array(self._domains, np.int64), len(self._router.experts)
-        sizes = np.bincount(domains, minlength=count)
-        share = 1.0 / (sizes[domains] * (sizes > 0).sum())  # every domain alike
+        share = np.full(len(domains), 1.0 / len(domains))
         return compute_frontier(self._router, self._decisions, np.eye(count)[domains], share, weights=weights)
 
 

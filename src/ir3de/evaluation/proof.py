@@ -22,12 +22,13 @@ class Contender:
 
     name: str
     accuracy: Estimate
+    mean_accuracy: Estimate  # over the experts
     difference: Estimate  # the router's accuracy minus that of the contender
 
 
 @dataclass(frozen=True)
 class ConfusedPair:
-    """Prompts of one expert that were routed to another: how many, which share of its prompts, and some of them."""
+    """Held-out prompts of one expert that were routed to another: how many, which share of its own, and some."""
 
     truth: str
     said: str
@@ -46,7 +47,10 @@ class CurvePoint:
 
 @dataclass(frozen=True)
 class Abstentions:
-    """On how many prompts the router would abstain, why, and how often it is right on the others."""
+    """On which prompts the router would abstain, why, and how often it is right on the others.
+
+    Counts are of held-out prompts. Shares are of all prompts.
+    """
 
     count: int
     share: Estimate
@@ -61,18 +65,24 @@ class Proof(JSONReport):
     """What a router is worth on prompts that were held out of its fit.
 
     `accuracy` is the share of the prompts whose most probable expert is their own. Costs play no part, and a prompt on
-    which the router abstains counts for the expert that it would have taken. `confusion[i][j]` counts the prompts of
-    expert i whose most probable expert is j. `doubling` is what twice the prompts are expected to bring. `frontier` is
-    None unless the experts' costs differ.
+    which the router abstains counts for the expert that it would have taken. `mean_accuracy` is the same as a mean over
+    the experts.
+
+    Shares and differences are about all prompts that were given: each held-out prompt weighs as many of them as it
+    stands for, so that the experts have their shares of the `mix`. Counts are of held-out prompts: `confusion[i][j]`
+    counts those of expert i whose most probable expert is j. `doubling` is what twice the prompts are expected to
+    bring. `frontier` is None unless the experts' costs differ.
     """
 
     method: str  # "cross-validation" or "holdout"
     prompts: int  # that were held out and routed
-    known: int  # prompts that there are in all
+    known: int  # prompts that there are in all; a description is none
     experts: tuple[str, ...]
     folds: int  # that were held out, one after the other
     of_folds: int  # that the prompts were dealt out to
+    mix: Mapping[str, float]  # each expert's share of all prompts, among the experts with held-out prompts
     accuracy: Estimate
+    mean_accuracy: Estimate
     recall: Mapping[str, float | None]  # None for an expert without a held-out prompt
     contenders: tuple[Contender, ...]
     confused: tuple[ConfusedPair, ...]

@@ -15,12 +15,13 @@ from ir3de.corpora.labelled import Labelled, prompts_of, read_experts
 from ir3de.engines.engine import Counting
 from ir3de.errors import InputError
 from ir3de.evaluation.accuracy import DecisionCounts
-from ir3de.evaluation.contenders import MAJORITY, TFIDF, choose_by_tfidf, choose_majority, has_sklearn
+from ir3de.evaluation.contenders import MAJORITY, TFIDF, choose_by_tfidf, has_sklearn
 from ir3de.evaluation.frontier import Frontier, compute_frontier
-from ir3de.evaluation.intervals import Estimate, estimate_difference, estimate_doubling, estimate_share
+from ir3de.evaluation.intervals import Estimate, estimate_difference, estimate_doubling, estimate_weighted_share
+from ir3de.evaluation.mix import Floats, find_shares, weigh_by_mix, weigh_experts_alike
 from ir3de.evaluation.proof import Abstentions, ConfusedPair, Contender, CurvePoint, Proof
 from ir3de.evaluation.proof_folds import DealtPrompts, Flags, Indices, count_different, deal_prompts
-from ir3de.evaluation.verdict import describe_method, give_verdict
+from ir3de.evaluation.verdict import ENOUGH_PROMPTS_EACH, describe_method, give_verdict
 from ir3de.fitting.domains import require_experts
 from ir3de.fitting.labelled import read_by_label
 from ir3de.policies import Policy
@@ -86,13 +87,15 @@ def prove(
         raise InputError(f"the router is fitted already: leave out {', '.join(fit)}, or leave out router")
     router.require_probabilities("its held-out gain is in `validation`; measure it with evaluate_outcomes")
     dealt = deal_prompts(_count(given, router), router.embedding, folds)
+    prompts = {**router.prompts, **{name: len(own) for name, own in (given or {}).items()}}
     known = {hash_text(text): text for own in (given or {}).values() for text in own}
     if aside is None:
-        _check_enough(dealt)
+        _check_enough(dealt, sum(prompts.values()))
         splits = _split_folds(router, dealt)
     else:
         splits = [_keep_aside(router, dealt, aside)]
-    measured = _Measured(router, dealt, known)
+    mix = list(prompts.values()) if aside is None else [len(aside.get(name, ())) for name in router.experts]
+    measured = _Measured(router, dealt, known, np.array(mix, np.int64), sum(prompts.values()))
     for split in splits:
         measured.measure(split, contenders=contenders, curve=curve)
     return measured.conclude("cross-validation" if aside is None else "holdout")
@@ -124,16 +127,22 @@ def _count(given: Mapping[str, Sequence[str]] | None, router: Router) -> dict[st
     return counted
 
 
-def _check_enough(dealt: DealtPrompts) -> None:
+def _check_enough(dealt: DealtPrompts, prompts: int) -> None:
     if len(dealt.domains) < 2:
         raise InputError("there is nothing to prove with one expert: it gets every prompt")
+    if not prompts:
+        raise InputError(
+            "the experts have descriptions and no prompts, so none can be held out: give each expert "
+            f"{MIN_PROMPTS_EACH} different prompts, better {ENOUGH_PROMPTS_EACH}, or measure it with `ir3de eval`"
+        )
     if not any(dealt.sizes):
         raise InputError("no prompts were kept, so none can be held out: fit without --no-sample, or use `ir3de eval`")
     each, total = median(size for size in count_different(dealt.samples) if size), int((dealt.folds >= 0).sum())
     if each < MIN_PROMPTS_EACH or total < MIN_PROMPTS:
         raise InputError(
             f"too few prompts to measure the router: half of the experts have {each:g} or fewer, and {total:,} in all "
-            f"can be held out. Give each expert at least {MIN_PROMPTS_EACH} different prompts, better 50"
+            f"can be held out. Give each expert at least {MIN_PROMPTS_EACH} different prompts, better "
+            f"{ENOUGH_PROMPTS_EACH}"
         )
 
 
@@ -180,6 +189,8 @@ class _Measured:
     router: Router
     dealt: DealtPrompts
     known: Mapping[int, str]  # texts by their hashes
+    mix: Indices  # (C,)  how many prompts each expert has in what the figures are about
+    prompts: int  # that there are in all
     splits: int = 0
     training: int = 0  # prompts of the last split
     texts: list[str] = field(default_factory=list)
@@ -222,10 +233,10 @@ class _Measured:
             return
         self.lacks_sklearn = not has_sklearn()
         if not self.lacks_sklearn:
-            chosen = choose_by_tfidf(self._read(places), experts, texts)
+            chosen = choose_by_tfidf(self._read(places), experts, weigh_by_mix(experts, self.mix), texts)
             if chosen is not None:
                 self.rivals.setdefault(TFIDF, []).extend(chosen.tolist())
-        self.rivals.setdefault(MAJORITY, []).extend(choose_majority(experts, len(texts)).tolist())
+        self.rivals.setdefault(MAJORITY, []).extend([int(self.mix.argmax())] * len(texts))
 
     def _draw_curve(self, split: _Split, texts: Sequence[str]) -> None:
         """Fit on a part of the training prompts, and ask about the same prompts."""
@@ -246,51 +257,55 @@ class _Measured:
         names, truth = self.router.experts, np.array(self.experts, np.int64)
         place = {name: index for index, name in enumerate(names)}
         said = np.array([place[decision.best] for decision in self.decisions], np.int64)
-        right, n = said == truth, len(truth)
+        right, n, weights = said == truth, len(truth), weigh_by_mix(truth, self.mix)
         confusion = np.zeros((len(names), len(names)), np.int64)
         np.add.at(confusion, (truth, said), 1)
         counts = DecisionCounts(names)
         for index in np.unique(truth).tolist():
-            counts.count(names[index], [self.decisions[at] for at in np.flatnonzero(truth == index)])
-        report = counts.report()
+            own = np.flatnonzero(truth == index)
+            counts.count(names[index], [self.decisions[at] for at in own], float(weights[own[0]]))
         counted = zip(confusion.diagonal().tolist(), confusion.sum(axis=1).tolist(), strict=True)
         recall = [own / size if size else None for own, size in counted]
         proof = Proof(
             method,
             prompts=n,
-            known=sum(domain.prompts for domain in self.dealt.domains.values()),
+            known=self.prompts,
             experts=names,
             folds=self.splits,
             of_folds=self.dealt.count if method == "cross-validation" else 1,
-            accuracy=estimate_share(int(right.sum()), n),
+            mix=dict(zip(names, find_shares(np.bincount(truth, minlength=len(names)), self.mix).tolist(), strict=True)),
+            accuracy=estimate_weighted_share(right, weights),
+            mean_accuracy=estimate_weighted_share(right, weigh_experts_alike(truth, len(names))),
             recall=dict(zip(names, recall, strict=True)),
-            contenders=self._compare(right, truth),
+            contenders=self._compare(right, truth, weights),
             confused=self._find_confused(confusion, truth, said),
             confusion=tuple(map(tuple, confusion.tolist())),
-            reliability=report.reliability,
-            calibration_error=report.calibration_error,
-            abstained=self._find_abstained(right),
+            reliability=counts.reliability,
+            calibration_error=counts.calibration_error,
+            abstained=self._find_abstained(right, weights),
             curve=self._list_curve(),
             doubling=self._expect_doubling(),
             verdict=(),
             notes=(),
-            frontier=self._find_frontier(truth),
+            frontier=self._find_frontier(truth, weights),
         )
         notes = describe_method(proof, self.router, lacks_sklearn=self.lacks_sklearn)
         return replace(proof, verdict=give_verdict(proof), notes=notes)
 
-    def _compare(self, right: Flags, truth: Indices) -> tuple[Contender, ...]:
-        found = []
+    def _compare(self, right: Flags, truth: Indices, weights: Floats) -> tuple[Contender, ...]:
+        found, alike = [], weigh_experts_alike(truth, len(self.mix))
         for name, chosen in self.rivals.items():
             if len(chosen) == len(truth):  # fitted in every fold
                 own = np.array(chosen, np.int64) == truth
-                accuracy = estimate_share(int(own.sum()), len(own))
-                found.append(Contender(name, accuracy, estimate_difference(right, own)))
+                accuracy, mean = (estimate_weighted_share(own, one) for one in (weights, alike))
+                found.append(Contender(name, accuracy, mean, estimate_difference(right, own, weights)))
         return tuple(found)
 
     def _find_confused(self, confusion: Indices, truth: Indices, said: Indices) -> tuple[ConfusedPair, ...]:
         wrong = confusion - np.diag(confusion.diagonal())
-        order = sorted(zip(*np.nonzero(wrong), strict=True), key=lambda pair: (-wrong[pair], pair))[:MAX_CONFUSED]
+        stands_for = self.mix / np.maximum(confusion.sum(axis=1), 1)  # how many prompts one that was held out
+        often = np.round(wrong * stands_for[:, None], 6)
+        order = sorted(zip(*np.nonzero(wrong), strict=True), key=lambda pair: (-often[pair], pair))[:MAX_CONFUSED]
         names = self.router.experts
         return tuple(
             ConfusedPair(
@@ -303,19 +318,19 @@ class _Measured:
             for one, other in order
         )
 
-    def _find_abstained(self, right: Flags) -> Abstentions:
+    def _find_abstained(self, right: Flags, weights: Floats) -> Abstentions:
         abstained = np.array([decision.abstained for decision in self.decisions], bool)
         reasons: dict[str, int] = {}
         for decision in self.decisions:
             if decision.abstained:
                 reasons[decision.reason] = reasons.get(decision.reason, 0) + 1
-        answered = int((~abstained).sum())
+        answered = ~abstained
         return Abstentions(
             int(abstained.sum()),
-            estimate_share(int(abstained.sum()), len(abstained)),
+            estimate_weighted_share(abstained, weights),
             dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0]))),
             dict(zip(self.router.experts, self._count_by_expert(abstained), strict=True)),
-            estimate_share(int((right & ~abstained).sum()), answered) if answered else None,
+            estimate_weighted_share(right[answered], weights[answered]) if answered.any() else None,
             self._show(np.flatnonzero(abstained), MAX_ABSTAINED_EXAMPLES, surest=False),
         )
 
@@ -333,21 +348,26 @@ class _Measured:
 
     def _list_curve(self) -> tuple[CurvePoint, ...]:
         return tuple(
-            CurvePoint(round(share * self.training), estimate_share(sum(right), len(right)))
+            CurvePoint(
+                round(share * self.training), estimate_weighted_share(np.array(right, bool), self._curve_weights)
+            )
             for share, right in sorted(self.curve.items())
         )
+
+    @property
+    def _curve_weights(self) -> Floats:
+        """Of the prompts that the curve was drawn with: those of the first splits."""
+        return weigh_by_mix(np.array(self.experts[: len(self.curve[1.0])], np.int64), self.mix)
 
     def _expect_doubling(self) -> Estimate | None:
         if len(self.curve) < 3:
             return None
-        return estimate_doubling(*(np.array(right, bool) for _, right in sorted(self.curve.items())))
+        quarter, half, whole = (np.array(right, bool) for _, right in sorted(self.curve.items()))
+        return estimate_doubling(quarter, half, whole, self._curve_weights)
 
-    def _find_frontier(self, truth: Indices) -> Frontier | None:
-        count = len(self.router.experts)
-        sizes = np.bincount(truth, minlength=count)
-        share = 1.0 / (sizes[truth] * (sizes > 0).sum())
+    def _find_frontier(self, truth: Indices, weights: Floats) -> Frontier | None:
         try:
-            return compute_frontier(self.router, self.decisions, np.eye(count)[truth], share)
+            return compute_frontier(self.router, self.decisions, np.eye(len(self.mix))[truth], weights)
         except InputError:  # all cost the same, or nobody said how to weigh the costs
             return None
 

@@ -35,7 +35,7 @@ DEFAULT_PERTURBATIONS: tuple[Perturbation, ...] = (
 
 @dataclass(frozen=True)
 class Effect:
-    """The effect of one perturbation; every fraction is the mean over the domains.
+    """The effect of one perturbation; every fraction is one of all prompts, or a mean over the experts.
 
     `change` is the accuracy minus that of the original prompts. `flipped` is the fraction of prompts that went to
     another expert than the original. For mixed prompts, `either` is the fraction that reached one of their two domains.
@@ -63,10 +63,12 @@ def measure_robustness(
     *,
     perturbations: Sequence[Perturbation] | None = None,
     seed: int = 0,
+    over_experts: bool = False,
 ) -> RobustnessReport:
     """Route each expert's prompts as they are and perturbed, and compare. The prompts are held in memory.
 
-    A prompt on which the router abstains counts for the default expert, or for the nearest one where none was named.
+    Fractions are of all prompts; with `over_experts`, each expert's prompts count the same. A prompt on which the
+    router abstains counts for the default expert, or for the nearest one where none was named.
     Without `perturbations` all `DEFAULT_PERTURBATIONS` are measured; `Mixed` needs at least two domains.
 
     >>> import ir3de
@@ -83,8 +85,11 @@ def measure_robustness(
         for name in domains
     }
     originals = {name: _route_all(router, texts) for name, texts in domains.items()}
-    accuracy = fmean(_mean(route == name for route in routes) for name, routes in originals.items())
-    effects = tuple(_measure_effect(router, domains, settings, originals, accuracy, kind) for kind in perturbations)
+    weights = None if over_experts else [len(texts) for texts in domains.values()]
+    accuracy = fmean([_mean(route == name for route in routes) for name, routes in originals.items()], weights)
+    effects = tuple(
+        _measure_effect(router, domains, settings, originals, accuracy, kind, weights) for kind in perturbations
+    )
     return RobustnessReport(sum(map(len, domains.values())), accuracy, effects)
 
 
@@ -95,6 +100,7 @@ def _measure_effect(
     originals: Mapping[str, list[str]],
     original_accuracy: float,
     kind: Perturbation,
+    weights: Sequence[int] | None,
 ) -> Effect:
     right, flipped, either = [], [], []
     for name, texts in domains.items():
@@ -104,8 +110,9 @@ def _measure_effect(
         if isinstance(kind, Mixed):
             partners = (kind.choose_partner(text, settings[name])[0] for text in texts)
             either.append(_mean(route in (name, other) for route, other in zip(routes, partners, strict=True)))
-    accuracy = fmean(right)
-    return Effect(kind.name, accuracy, accuracy - original_accuracy, fmean(flipped), fmean(either) if either else None)
+    accuracy, moved = fmean(right, weights), fmean(flipped, weights)
+    of_two = fmean(either, weights) if either else None
+    return Effect(kind.name, accuracy, accuracy - original_accuracy, moved, of_two)
 
 
 def _route_all(router: Router, texts: Iterable[str]) -> list[str]:

@@ -10,7 +10,8 @@ confidence must be measured on real prompts. The expert's name plays no part: a 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ import numpy as np
 
 from ir3de.embedding import Embedding
 from ir3de.errors import InputError, UnknownExpertError
+from ir3de.storage.ledger import Change
 
 # from the example prompts, four of each domain; statistics depend on them, so they must not change
 CARRIERS = (
@@ -100,3 +102,14 @@ def write_prompts(name: str, description: str, embedding: Embedding) -> list[str
             "Describe it in other words"
         )
     return [f"{carrier} {words}" for carrier in CARRIERS]
+
+
+def count_described(changes: Iterable[Change]) -> Counter[str]:
+    """How many prompts of each expert stand for its descriptions, from all that was done to a router."""
+    found = Counter[str]()
+    for change in changes:
+        if change.expert is not None and change.action == "remove" and change.after is None:
+            found[change.expert] = 0
+        elif change.expert is not None and change.given is not None and change.given.is_description:
+            found[change.expert] += change.given.prompts
+    return found

@@ -10,6 +10,7 @@ from ir3de.embedding import Embedding, Tokenizer
 from ir3de.engines.domains import Files
 from ir3de.engines.engine import Counting
 from ir3de.errors import ArtifactError
+from ir3de.fitting.descriptions import count_described
 from ir3de.fitting.domains import find_default
 from ir3de.outcomes.expectation import Shrinkage, Validation
 from ir3de.outcomes.sums import Outcomes
@@ -172,6 +173,12 @@ class RouterParts:
         self.training.require_probabilities("it has expected scores, not probabilities to calibrate")
         rules = replace(self.compiled.rules, valuation=Probabilities(calibration))
         return replace(self, compiled=replace(self.compiled, rules=rules))
+
+    def count_prompts(self) -> dict[str, int]:
+        """How many prompts each expert was given, without those that stand for its description."""
+        described = count_described([*(entry.change for entry in self.history()), *self.changes])
+        counted = self.training.statistics()
+        return {name: max(own.prompts - described[name], len(own.sample or ())) for name, own in counted.items()}
 
     def as_saved(self, history: History) -> RouterParts:
         """The same router, whose changes are in that ledger."""

@@ -51,7 +51,10 @@ def measure(suite: Suite) -> list[Held]:
     routers = {name: Router.fit(statistics, scorer=scorer, selector=selector) for name, scorer, selector in CONTENDERS}
     wrapped = {domain: collect(wrap_some(suite.texts(domain, "train")), keep_sample=True) for domain in suite.in_order}
     routers[FITTED_ON_WRAPPED] = Router.fit(wrapped)
-    return [Held(suite.name, name, measure_robustness(router, prompts)) for name, router in routers.items()]
+    return [
+        Held(suite.name, name, measure_robustness(router, prompts, over_experts=True))
+        for name, router in routers.items()
+    ]
 
 
 def wrap_some(texts: list[str]) -> Iterator[str]:

@@ -102,14 +102,16 @@ def evaluate(
 
     The experts of the prompts are named by --label, by the names in a folder, or by NAME=PATH, as in `ir3de fit`.
 
-    Accuracy is the share of prompts routed right, as a mean over the domains. Calibration compares the confidence of
-    the decisions with how often they are right. Coverage shows what a threshold would cost and save; with --unknown,
-    also how many prompts of no expert are told. Robustness routes the same prompts with typos and other changes; a
-    route is flipped if it differs from that of the original. The frontier is the quality at each mean cost per prompt,
-    compared with random mixes, single experts and an oracle. --outcomes compares the mean score of the chosen models
-    with the best single model, an oracle and random choice; for two models it also shows what each share of calls of
-    the strong one buys (APGR, CPT). --replay shows which prompts of a gateway's decision log
-    would go to another expert; the log needs `logs.decisions` and `logs.prompts` in the gateway's configuration.
+    Accuracy is the share of prompts whose most probable expert is their own, as in the proof of `ir3de fit`; a mean
+    over the experts stands beside it where it differs. Where prompts went, after costs and abstentions, is counted
+    apart. Calibration compares the confidence of the decisions with how often they are right. Coverage shows what a
+    threshold would cost and save; with --unknown, also how many prompts of no expert are told. Robustness routes the
+    same prompts with typos and other changes; a route is flipped if it differs from that of the original. The frontier
+    is the quality at each mean cost per prompt, compared with random mixes, single experts and an oracle. --outcomes
+    compares the mean score of the chosen models with the best single model, an oracle and random choice; for two models
+    it also shows what each share of calls of the strong one buys (APGR, CPT). --replay shows which prompts of a
+    gateway's decision log would go to another expert; the log needs `logs.decisions` and `logs.prompts` in the
+    gateway's configuration.
 
     \b
     Examples:
@@ -209,9 +211,8 @@ def show_report(out: Output, report: Report) -> None:
     if out.as_json:
         return
     out.result(accuracy_tables.headline(report))
-    confusion = accuracy_tables.matrix_table(
-        report.experts, report.confusion, out.console.width, ("expected", "went to")
-    )
+    sides, widths = ("expected", "went to"), (out.console.width, out.table_width)
+    confusion = accuracy_tables.matrix_table(report.experts, report.confusion, widths[0], sides, room=widths[1])
     out.note("", accuracy_tables.recall_table(report), heading("Confusion"), confusion)
     gap = f"expected calibration error {100 * report.calibration_error:.1f} points; █ accuracy, │ mean confidence"
     out.note(heading("Calibration", gap), accuracy_tables.reliability_table(report))

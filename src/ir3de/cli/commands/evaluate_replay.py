@@ -60,7 +60,8 @@ def evaluate_replay(
     rows = [(name, *(f"{getattr(change, key):,}" for key in counts)) for name, change in changes]
     shown = table("expert", *counts, right=counts, rows=rows)
     out.note("", count_left_out(shown, left_out, "the most changes first; "), heading("Moves"))
-    out.note(matrix_table(report.experts, report.matrix, out.console.width, sides), "", *_remarks(report))
+    shown = matrix_table(report.experts, report.matrix, out.console.width, sides, room=out.table_width)
+    out.note(shown, "", *_remarks(report))
     if moved:
         out.note(
             heading("Moved", "the most confident first"),

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC
 
-from ir3de.evaluation.contenders import MAJORITY
 from ir3de.evaluation.html_report.figures import NARROW, count, percent, points, short_percent
 from ir3de.evaluation.html_report.pictures import find_coverage
 from ir3de.evaluation.html_report.subject import Subject
 from ir3de.evaluation.intervals import Estimate
 from ir3de.evaluation.proof import Proof
+from ir3de.evaluation.verdict import ENOUGH_PROMPTS, compare_by_expert, differs_by_expert, judge
 from ir3de.routing.drawing.markup import Child, Markup, make
 
 DIGEST_CHARS = 16
 SURE = 0.9  # the confidence of the example
-ENOUGH_PROMPTS = 100  # held out, before anything is recommended
 STRIP_WIDTH, STRIP_HEIGHT = 100.0, 20.0  # of a strip, in its own units: it is stretched
 
 
@@ -24,34 +23,18 @@ def draw_answer(subject: Subject) -> Markup:
     proof = subject.proof
     measured = make("div", _draw_big(proof.accuracy), make("p", _say_meaning(proof), class_="quiet"))
     facts = [make("div", make("dt", name), make("dd", value)) for name, value in _list_facts(subject)]
-    kind, said = _judge(proof)
+    found = judge(proof)
     return make(
         "section",
-        make("p", make("i", aria_hidden="true"), said, class_=f"verdict {kind}"),
+        make("p", make("i", aria_hidden="true"), found.words, class_=f"verdict {found.kind}"),
         make("h1", _say_headline(proof)),
         make("p", _say_sure(proof), class_="why"),
+        make("p", found.advice, class_="why") if found.advice else None,
         make("div", measured, _compare(proof), class_="figures"),
         make("dl", facts, class_="facts"),
         class_="card answer",
         id="answer",
     )
-
-
-def _judge(proof: Proof) -> tuple[str, str]:
-    """Whether routing is worth it, going by what it is compared with: a kind for the style, and a few words."""
-    worse = [one.name for one in proof.contenders if one.difference.high < 0]
-    equal = [one.name for one in proof.contenders if one.difference.low <= 0 <= one.difference.high]
-    if worse:
-        return "no", f"Not as it is: {' and '.join(worse)} did better"
-    if MAJORITY in equal:
-        return "no", "Not yet: it is not clearly better than no router"
-    if proof.prompts < ENOUGH_PROMPTS:
-        return "perhaps", f"Too early to say: {count(proof.prompts, 'prompt')} are few, better give 50 for each expert"
-    if equal:
-        return "yes", f"Worth deploying: as good as {' and '.join(equal)}, and it explains and abstains"
-    if proof.contenders:
-        return "yes", "Worth deploying: better than everything that it was compared with"
-    return "perhaps", "Nothing to compare with was measured"
 
 
 def _say_headline(proof: Proof) -> str:
@@ -80,7 +63,10 @@ def _draw_big(accuracy: Estimate) -> Markup:
 
 def _say_meaning(proof: Proof) -> str:
     between = f"between {percent(proof.accuracy.low)} and {percent(proof.accuracy.high)}"
-    return f"of {count(proof.prompts, 'held-out prompt')} reach the right expert: 95 times in 100, {between}."
+    said = (
+        f"of prompts reach the right expert: 95 times in 100, {between}, by {count(proof.prompts, 'held-out prompt')}."
+    )
+    return f"{said} {compare_by_expert(proof)}" if differs_by_expert(proof) else said
 
 
 def _compare(proof: Proof) -> Markup:
@@ -92,7 +78,7 @@ def _compare(proof: Proof) -> Markup:
         make("th", make("span", "chosen by", class_="hidden"), scope="col"),
         make("th", make("span", "drawn", class_="hidden"), class_="strip", scope="col"),
         make("th", "accuracy", class_="value", scope="col"),
-        make("th", "behind the router" if proof.contenders else "", class_="value", scope="col"),
+        make("th", "router leads by" if proof.contenders else "", class_="value", scope="col"),
     )
     caption = make("caption", "Accuracy on the same held-out prompts, with 95 % intervals", class_="hidden")
     return make("table", caption, make("thead", head), make("tbody", rows), class_="contenders")
@@ -116,7 +102,7 @@ def _draw_row(name: str, accuracy: Estimate, lead: Estimate | None, *, own: bool
         make("td", strip, class_="strip"),
         _write_estimate(percent(accuracy.value), f"{percent(accuracy.low)} – {percent(accuracy.high)}"),
         make("td") if lead is None else _write_estimate(
-            points(-lead.value), f"{points(-lead.high, unit=False)} to {points(-lead.low, unit=False)}"
+            points(lead.value), f"{points(lead.low, unit=False)} to {points(lead.high, unit=False)}"
         ),
         class_="own" if own else None,
     )  # fmt: skip

@@ -56,9 +56,11 @@ def list_confused(pairs: Sequence[ConfusedPair], experts: Sequence[str], *, exam
 def tabulate_experts(proof: Proof) -> Markup:
     """One row per expert; its columns can be sorted."""
     counts = np.array(proof.confusion, np.int64)
-    sizes, arrived = counts.sum(axis=1), counts.sum(axis=0)
+    sizes = counts.sum(axis=1)
+    stands_for = np.array(list(proof.mix.values())) / np.maximum(sizes, 1)  # of all prompts, by one that was held out
+    arrived = stands_for @ counts
     wrong = counts - np.diag(np.diagonal(counts))
-    numbers, taken_for = ("prompts", "recall", "precision", "abstained"), "most often taken for"
+    numbers, taken_for = ("held out", "recall", "precision", "abstained"), "most often taken for"
     head = make(
         "tr",
         make("th", "expert", scope="col"),
@@ -72,7 +74,7 @@ def tabulate_experts(proof: Proof) -> Markup:
         cells = [
             _cell(sizes[place], f"{sizes[place]:,}"),
             _share(right, int(sizes[place]), place),
-            _share(right, int(arrived[place]), place),
+            _share(right * stands_for[place], arrived[place], place),
             _cell(abstained, f"{abstained:,}" if abstained else "–"),
             make("td", taken, class_="text"),
         ]
@@ -82,7 +84,7 @@ def tabulate_experts(proof: Proof) -> Markup:
     return make("div", table, class_="scroll", tabindex="0", role="region", aria_label="Experts")
 
 
-def _share(part: int, whole: int, place: int) -> Markup:
+def _share(part: float, whole: float, place: int) -> Markup:
     share = part / whole if whole else None
     bar = make("i", style=f"width:{100 * (share or 0):.1f}%;--colour:{colour_of(place)}")
     return _cell(

@@ -132,7 +132,7 @@ def _list_sections(subject: Subject) -> Iterator[Section]:
 def _section_of_errors(subject: Subject) -> Section:
     proof = subject.proof
     wrong = proof.prompts - sum(row[place] for place, row in enumerate(proof.confusion))
-    lead = f"{count(wrong, 'prompt')} of {proof.prompts:,} went to another expert than their own."
+    lead = f"{count(wrong, 'held-out prompt')} of {proof.prompts:,} went to another expert than their own."
     first, rest = (
         list_confused(pairs, proof.experts, examples=subject.examples)
         for pairs in (proof.confused[:PAIRS_BESIDE], proof.confused[PAIRS_BESIDE:])
@@ -166,7 +166,7 @@ def _section_of_abstentions(subject: Subject) -> Section:
     abstained = subject.proof.abstained
     reasons = ", ".join(f"{number:,} {reason}" for reason, number in abstained.reasons.items())
     where = f"They would go to {subject.default}." if subject.default else "No default expert is named for them."
-    said = f"{count(abstained.count, 'prompt')} ({percent(abstained.share.value)}): {reasons}. {where}"
+    said = f"{count(abstained.count, 'held-out prompt')} ({percent(abstained.share.value)} of all): {reasons}. {where}"
     if abstained.answered_accuracy is not None:
         said += f" Of the others {percent(abstained.answered_accuracy.value)} are right."
     shown = list_prompts(abstained.examples) if subject.examples else None

@@ -84,13 +84,13 @@ class Covered(NamedTuple):
 
 def find_coverage(bins: Sequence[ReliabilityBin]) -> list[Covered]:
     """What each threshold between two bins gives, the strictest first."""
-    total, answered, right = sum(one.count for one in bins), 0, 0.0
+    answered, right = 0.0, 0.0
     spots = []
     for one in sorted(bins, key=lambda one: -one.low):
         if one.count:
-            answered += one.count
-            right += one.count * (one.accuracy or 0.0)
-            spots.append(Covered(answered / total, right / answered, one.low))
+            answered += one.share
+            right += one.share * (one.accuracy or 0.0)
+            spots.append(Covered(min(1.0, answered), min(1.0, right / answered), one.low))
     return spots
 
 
