@@ -29,6 +29,8 @@ from running_gateway import Running
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from ir3de.gateway.headers import HeaderFilter
+
 REQUESTS = {
     "chat/completions": b'"messages": [{"role":"user","content":"Is my contr\\u0061ct void?"}]',
     "completions": b'"prompt":"Is my contract void?"',
@@ -115,6 +117,27 @@ def test_headers_that_occur_twice_stay_two(gateway: Running, connection: Any) ->
     response.read()
     assert response.headers.get_all("x-note") == ["one", "two"]
     assert gateway.upstream.headers[0].getlist("x-tag") == ["a", "b"]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "idempotency-key",
+        "openai-organization",
+        "openai-project",
+        "x-remote-user",
+        "x-original-url",
+        "x-rewrite-url",
+        "x-http-method-override",
+    ],
+)
+def test_headers_that_stand_for_another_client_path_or_account_are_forwarded_by_their_full_name_only(
+    gateway: Running, connection: Any, name: str
+) -> None:
+    post(connection, "chat/completions", chat(), **{name: "x", "x-team": "y", "openai-beta": "z"})
+    sent = gateway.upstream.headers[0]
+    assert (sent.get(name), sent["x-team"], sent["openai-beta"]) == (None, "y", "z")
+    assert HeaderFilter(["x-*", name]).keeps(name.encode())
 
 
 def test_the_query_is_forwarded(gateway: Running, connection: Any) -> None:

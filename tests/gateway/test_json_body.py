@@ -44,11 +44,15 @@ def _object(items: list[tuple[str, str]], space: str) -> str:
     return f"{{{space}{f'{space},'.join(f'{key}{space}:{value}' for key, value in items)}}}"
 
 
+def _read_name(member: tuple[str, str]) -> str:
+    return str(json.loads(member[0]))
+
+
 values = st.recursive(
     plain,
     lambda inner: (
         st.builds(_listed, st.lists(inner, max_size=3), spaces)
-        | st.builds(_object, st.lists(st.tuples(strings, inner), max_size=3), spaces)
+        | st.builds(_object, st.lists(st.tuples(strings, inner), max_size=3, unique_by=_read_name), spaces)
     ),
     max_leaves=4,
 )

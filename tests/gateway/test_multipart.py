@@ -13,7 +13,7 @@ from ir3de.gateway.api_errors import ApiError
 from ir3de.gateway.requests.multipart import FormReader, read_boundary
 
 LINE = b"--b0undary"
-NAMES = st.sampled_from(["model", "ir3de", "file", "language", "image[]", "Model", "models"])
+NAMES = st.sampled_from(["model", "ir3de", "file", "language", "image[]", "Models", "models"])
 CONTENTS = st.one_of(
     st.binary(max_size=40),
     st.lists(st.sampled_from([b"\r\n", b"\r", b"\n", b"--", b"--b0undar", b"\r\n--b0undar", b"x"]), max_size=8).map(

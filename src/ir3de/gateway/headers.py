@@ -12,8 +12,12 @@ _NEVER_FORWARDED = frozenset(  # about the connection, or written anew for the e
     b"host connection keep-alive proxy-connection proxy-authenticate proxy-authorization te trailer transfer-encoding "
     b"upgrade content-length content-type accept accept-encoding expect x-request-id".split()
 )
-# `*` never covers these: secrets of the gateway's clients, and where the clients are. Only a full name does.
-_is_private = re.compile(rb"auth|key|token|secret|passw|cookie|credential|signature|forward|real-ip|client-ip").search
+# `*` never covers these: secrets of the gateway's clients, who and where the clients are, whose account pays, and what
+# servers take for another path or method. Only a full name does.
+_is_private = re.compile(
+    rb"auth|key|token|secret|passw|cookie|credential|signature|forward|real-ip|client-ip|client-cert|remote-|original-"
+    rb"|rewrite-|method|^openai-(?:organization|project)$"
+).search
 _NOT_PASSED_ON = frozenset(  # of an answer
     b"connection keep-alive proxy-authenticate proxy-connection te trailer transfer-encoding upgrade content-length "
     b"date server set-cookie alt-svc x-request-id".split()
@@ -28,8 +32,8 @@ class HeaderFilter:
     """Which headers of clients reach experts: those of some names; a name that ends with * stands for all it begins.
 
     >>> keeps = HeaderFilter(["user-agent", "x-*"]).keeps
-    >>> keeps(b"user-agent"), keeps(b"x-team"), keeps(b"x-goog-api-key"), keeps(b"referer")
-    (True, True, False, False)
+    >>> keeps(b"user-agent"), keeps(b"x-team"), keeps(b"x-goog-api-key"), keeps(b"x-remote-user"), keeps(b"referer")
+    (True, True, False, False, False)
     """
 
     def __init__(self, names: Sequence[str]) -> None:

@@ -22,5 +22,5 @@ class Cache(Part):
     endpoints: tuple[Capability, ...] = ("chat", "completions", "responses", "messages", "embeddings")
     """The endpoints whose answers are kept."""
     headers: tuple[str, ...] = ("accept-language", "openai-*", "anthropic-*")
-    """Request headers in which requests must be equal, too: those that an answer depends on. Headers that
-    `routing.forward_headers` names in full are among them."""
+    """Request headers in which requests must be equal, too: those that an answer depends on. Headers that experts get
+    (`routing.forward_headers`) are among them, but for sessions, traces and the client's program."""

@@ -68,14 +68,13 @@ class Routing(Part):
         "user-agent",
         "openai-*",
         "anthropic-*",
-        "idempotency-key",
         "traceparent",
         "tracestate",
         "baggage",
         "x-*",
     )
-    """Request headers that experts get. A * covers no keys, tokens, cookies or addresses of clients: name those in
-    full."""
+    """Request headers that experts get. A * covers no keys, tokens, cookies, names, accounts or addresses of clients,
+    and no other path or method: name those in full, such as openai-organization."""
     provenance: tuple[Literal["headers", "body"], ...] = ("headers", "body")
     """Where an answer says which expert gave it; an empty list leaves answers unchanged."""
 

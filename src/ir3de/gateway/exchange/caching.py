@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from copy import copy
 from time import perf_counter
@@ -17,8 +18,11 @@ from ir3de.gateway.headers import compile_header_filter
 from ir3de.gateway.requests.answer_cache import AnswerCache, KeptAnswer, build_key, read_wishes
 from ir3de.gateway.requests.choice import Choice
 
-# headers that experts get by their full names as a rule, and on which no answer depends
-_NOT_COMPARED = frozenset(("user-agent", "idempotency-key", "traceparent", "tracestate", "baggage"))
+# headers that experts get as a rule, and on which no answer depends: who asks with what, and traces
+_is_ignored = re.compile(
+    rb"user-agent|idempotency-key|traceparent|tracestate|baggage|x-(?:stainless|b3|datadog|envoy|ot)-.*"
+    rb"|x-(?:amzn-trace-id|cloud-trace-context|correlation-id|request-start)"
+).fullmatch
 
 
 async def answer_from_cache(exchange: Exchange, choice: Choice) -> bool:
@@ -50,10 +54,13 @@ def _build_key(exchange: Exchange, choice: Choice, cache: AnswerCache) -> bytes:
     who = "" if config.shared else exchange.key.name
     parts = (exchange.wire.path, exchange.query.decode("latin-1"), expert.name, who)
     body = exchange.body.build(expert)
-    forwarded = exchange.snapshot.config.routing.forward_headers  # in full: a client's own account, for example
-    named = (name for name in forwarded if not name.endswith("*") and name.lower() not in _NOT_COMPARED)
-    compared = compile_header_filter((*config.headers, *named))
-    return build_key(parts, exchange.all_received, compared, bytes(body))
+    forwarded = compile_header_filter(exchange.snapshot.config.routing.forward_headers)
+    named, sessions = compile_header_filter(config.headers), exchange.gateway.session_headers
+
+    def is_compared(name: bytes) -> bool:
+        return named.keeps(name) or (forwarded.keeps(name) and name not in sessions and not _is_ignored(name))
+
+    return build_key(parts, exchange.all_received, is_compared, bytes(body))
 
 
 async def _relay_again(exchange: Exchange, choice: Choice, cache: AnswerCache, found: KeptAnswer) -> None:

@@ -11,6 +11,7 @@ from ir3de.gateway.config.hooks import Hooks
 from ir3de.gateway.experts.transport import Transport
 from ir3de.gateway.hooks.calling import Hook, build_refusal
 from ir3de.gateway.hooks.texts import AnswerTexts, EventTexts
+from ir3de.gateway.requests.field_names import check_nested
 from ir3de.gateway.requests.json_body import SMALL_BYTES, run_beside
 from ir3de.gateway.requests.model_texts import Slot, list_request_slots
 
@@ -132,5 +133,11 @@ def load_hooks(config: Hooks) -> None:
 
 
 async def parse_body(content: bytes) -> Any:
-    """The JSON of a request, which was read before: large ones beside other requests."""
-    return json.loads(content) if len(content) <= SMALL_BYTES else await run_beside(json.loads, content)
+    """The JSON of a request, which was read before: large ones beside other requests, and now with all their names."""
+    return json.loads(content) if len(content) <= SMALL_BYTES else await run_beside(_parse_large, content)
+
+
+def _parse_large(content: bytes) -> Any:
+    values = json.loads(content)
+    check_nested(values)
+    return values

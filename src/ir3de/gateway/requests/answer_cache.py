@@ -8,11 +8,12 @@ import re
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
+from operator import itemgetter
 from time import monotonic
 from typing import Any, NamedTuple
 
 from ir3de.gateway.config.cache import Cache
-from ir3de.gateway.headers import HeaderFilter, HeaderList, text
+from ir3de.gateway.headers import HeaderList, text
 
 ENTRY_BYTES = 500  # that an entry takes beside its answer
 SMALL_BYTES = 65_536  # of a request whose JSON is compared, whatever its spacing; larger ones are compared byte by byte
@@ -110,9 +111,9 @@ def read_wishes(headers: Mapping[bytes, bytes]) -> CacheWishes:
     return CacheWishes("no-cache" not in said, True, float(age[1]) if age is not None else None)
 
 
-def build_key(parts: Iterable[str], headers: HeaderList, equal: HeaderFilter, body: bytes) -> bytes:
+def build_key(parts: Iterable[str], headers: HeaderList, is_compared: Callable[[bytes], bool], body: bytes) -> bytes:
     """The key of a request: equal for requests that are equal in everything that an answer depends on."""
-    compared = sorted((name, value) for name, value in headers if equal.keeps(name))
+    compared = sorted((name, value) for name, value in headers if is_compared(name))
     digest = hashlib.sha256()
     for part in (*(one.encode(errors="replace") for one in parts), *(b"%b:%b" % pair for pair in compared)):
         digest.update(b"%d:%b," % (len(part), part))
@@ -121,11 +122,15 @@ def build_key(parts: Iterable[str], headers: HeaderList, equal: HeaderFilter, bo
 
 
 def _normalise(body: bytes) -> bytes:
-    """The request without spacing, its fields in one order. Inside of them the order stays: models may read it."""
+    """The request without spacing, its fields in one order. Inside of them the order stays: models may read it.
+
+    An object becomes a list of its members, in an object of its own. So names that occur twice do so here, too.
+    """
     if len(body) > SMALL_BYTES:
         return body
     try:
-        values = json.loads(body)
-    except (ValueError, RecursionError):
+        values = json.loads(body, object_pairs_hook=lambda pairs: {"": pairs}, parse_float=lambda digits: {"": digits})
+        values[""].sort(key=itemgetter(0))  # which leaves equal names in their order
+    except (ValueError, TypeError, KeyError, RecursionError):
         return body
-    return json.dumps({name: values[name] for name in sorted(values)}, separators=(",", ":")).encode()
+    return json.dumps(values, separators=(",", ":")).encode()

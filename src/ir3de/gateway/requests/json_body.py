@@ -13,6 +13,7 @@ from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import Any, NamedTuple, TypeVar
 
 from ir3de.gateway.api_errors import ApiError
+from ir3de.gateway.requests.field_names import DuplicateName, build_object, check_field, check_nested
 from ir3de.gateway.requests.large_json import MAX_MEMBERS, JsonError, Member, NotUtf8, TooDeep, read_large
 
 T = TypeVar("T")
@@ -34,7 +35,7 @@ def _refuse_constant(name: str) -> None:
 
 
 _odd = re.compile(r'"(?:[^"\\]|\\.)*"|(-?Infinity|NaN|\d{4300,})')  # the first alternative skips strings
-_scan = json.JSONDecoder(parse_constant=_refuse_constant).scan_once  # type: ignore[attr-defined]
+_scan = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=build_object).scan_once  # type: ignore[attr-defined]
 
 
 class JsonBody(NamedTuple):
@@ -67,12 +68,15 @@ class JsonBody(NamedTuple):
             raise _build_json_error(content, _count_bytes(text, error.value), "a value is missing") from error
         except json.JSONDecodeError as error:
             raise _build_json_error(content, _count_bytes(text, error.pos), error.msg) from error
+        except DuplicateName as error:
+            raise _build_duplicate_error(error) from None
         except ValueError as error:  # NaN, or a number with thousands of digits
             found = next((odd for odd in _odd.finditer(text) if odd[1]), None)
             place = _count_bytes(text, found.start()) if found else 0
             raise _build_json_error(content, place, "this number cannot be read") from error
         if text.count("[") + text.count("{") > depth:  # fewer brackets cannot nest too deep
             _check_depth(values, depth)
+        check_nested(values)
         return cls(content, values, members if text.isascii() else _to_bytes(text, members))
 
     @classmethod
@@ -86,6 +90,9 @@ class JsonBody(NamedTuple):
             raise _build_depth_error(depth) from error
         except JsonError as error:
             raise _build_json_error(content, error.place, error.message) from error
+        except DuplicateName as error:
+            raise _build_duplicate_error(error) from None
+        check_nested(values)
         return cls(content, values, members, is_large=True)
 
     def without_values(self) -> JsonBody:
@@ -183,6 +190,7 @@ def _parse_members(text: str) -> tuple[dict[str, Any], dict[str, Member]]:
         value, place = _scan(text, value_start)
         if key in values:
             raise json.JSONDecodeError(f"{json.dumps(key)} occurs twice", text, start)
+        check_field(key)
         if len(values) == MAX_MEMBERS:
             raise ApiError(400, f"the request has more than {MAX_MEMBERS:,} fields, the limit here", "invalid_json")
         values[key], members[key] = value, Member(start, value_start, place)
@@ -222,13 +230,17 @@ def _check_depth(value: Any, most: int) -> None:
         level = [
             inner
             for outer in level
-            for inner in (outer.values() if isinstance(outer, Mapping) else outer)
-            if isinstance(inner, (dict, list))
+            for inner in (outer.values() if type(outer) is dict else outer)
+            if type(inner) is dict or type(inner) is list
         ]
 
 
 def _build_depth_error(most: int) -> ApiError:
     return ApiError(400, f"the request's JSON nests deeper than {most} levels, the limit here", "invalid_json")
+
+
+def _build_duplicate_error(error: DuplicateName) -> ApiError:
+    return ApiError(400, f"the request is not a JSON object: {error} in one of its objects", "invalid_json")
 
 
 def _build_utf8_error(place: int) -> ApiError:

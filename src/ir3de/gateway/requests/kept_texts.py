@@ -13,6 +13,7 @@ from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
 from ir3de.gateway.api_errors import ApiError
+from ir3de.gateway.requests.field_names import check_part_field
 from ir3de.gateway.requests.model_texts import FILE_FIELDS, FILE_HEAD_CHARS, list_part_slots
 from ir3de.gateway.requests.token_estimate import Beginning, estimate_tokens
 from ir3de.routing.pastes import END_CHARS, MAX_TURN_CHARS, shorten_turn
@@ -167,6 +168,7 @@ class _Fields:
         if name in FILE_FIELDS and isinstance(value, str):  # the beginning shows whether models read it
             value = Beginning(value[:FILE_HEAD_CHARS], estimate_tokens(value))
         elif name not in PART_FIELDS:
+            check_part_field(name)
             self._left_out += sum(estimate_tokens(slot.text) for slot in list_part_slots(name, value))
             return
         self._values[name] = value

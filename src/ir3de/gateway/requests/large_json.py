@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from codecs import utf_8_decode
+from collections.abc import Collection
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from time import sleep
 from typing import Any, NamedTuple
@@ -18,12 +19,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ir3de.gateway.api_errors import ApiError
+from ir3de.gateway.requests.field_names import DuplicateName, check_field
 from ir3de.gateway.requests.kept_texts import MAX_END_CHARS, MAX_KEPT_CHARS, PART_FIELDS, SHORT_CHARS, KeptTexts
 from ir3de.gateway.requests.token_estimate import Beginning, estimate_all, estimate_tokens
 
 WINDOW_BYTES = 32_768  # the decoder takes at most 2 ms for it
 MAX_VALUES = 1_000_000  # of a request
 MAX_MEMBERS = 1_000  # fields of the request itself
+MAX_NAMES = 100_000  # fields of one object inside it
 MAX_OTHER_BYTES = 262_144  # kept of fields that have no messages, all together
 BYTES_PER_TOKEN = 3  # of a list or an object that is left out
 TEXT_FIELDS = frozenset(("messages", "system", "prompt", "input", "instructions"))
@@ -155,6 +158,7 @@ class _LargeReader:
             start, key = self._read_name()
             if key in values:
                 raise JsonError(f"{json.dumps(key)} occurs twice", start)
+            check_field(key)
             if len(values) == MAX_MEMBERS:
                 raise ApiError(400, f"the request has more than {MAX_MEMBERS:,} fields, the limit here", "invalid_json")
             self._peek()
@@ -221,6 +225,8 @@ class _LargeReader:
             raise self._fault("a value is missing", offset + error.value - place) from None
         except json.JSONDecodeError as error:
             raise self._fault(error.msg, offset + error.pos - place) from None
+        except DuplicateName as error:
+            raise self._fault(str(error), offset) from None
         except ValueError:
             raise self._fault("this number cannot be read", offset) from None
 
@@ -231,6 +237,7 @@ class _LargeReader:
         found = None if not keeps else self._texts.hold_fields() if is_object else self._texts.hold_items()
         self._place += 1
         self._depth += 1
+        names = set[str]()
         is_first = True
         while True:
             self._peek()
@@ -241,6 +248,8 @@ class _LargeReader:
                 value, stop = self._decode(opening + stretch + closing, 0, self._place - 1)
                 if stop != len(stretch) + 2 or not (value or (is_first and is_end)):
                     raise self._fault("a value is missing")
+                if is_object:
+                    self._add_names(names, value)
                 if found is not None:
                     found.add_all(value)
                 self._place = end + 1
@@ -250,6 +259,8 @@ class _LargeReader:
                     break
             else:
                 name = self._read_name()[1] if is_object else ""
+                if is_object:
+                    self._add_names(names, (name,))
                 value = self._read_value(keeps=keeps and (not is_object or name in PART_FIELDS))
                 if found is not None:
                     found.add(name, value)
@@ -261,6 +272,14 @@ class _LargeReader:
             return found.finish()
         left_out = Beginning("", (self._byte() - start) // BYTES_PER_TOKEN)
         return {"": left_out} if is_object else [left_out]
+
+    def _add_names(self, names: set[str], more: Collection[str]) -> None:
+        """The names of an object that is read in stretches: none may occur twice."""
+        if not names.isdisjoint(more):
+            raise self._fault(f"{json.dumps(next(name for name in more if name in names))} occurs twice")
+        names.update(more)
+        if len(names) > MAX_NAMES:
+            raise ApiError(413, f"an object of the request has more than {MAX_NAMES:,} fields, the limit here")
 
     def _find_stretch(self) -> tuple[int | None, bool]:
         """Where the values end that are complete in this window: at the end of the container, or at its last comma."""

@@ -43,6 +43,11 @@ _KEYWORDS = frozenset((
     "contentMediaType", "dependentRequired", "discriminator",
 ))  # fmt: skip
 
+PART_NAMES = frozenset((  # that say what a message, a part or a tool is
+    *_IDENTIFIERS, *_NO_TEXT, *_SCHEMAS, *_ARGUMENTS, *FILE_FIELDS, "content", "text", "output", "source", "file",
+    "name", "function", "tool_calls", "function_call",
+))  # fmt: skip
+
 _is_identifier = re.compile(r"[\w.:/+-]{0,100}", re.ASCII).fullmatch
 _data_url = re.compile(r"data:[^,]{0,200};base64,").match
 _looks_like_base64 = re.compile(r"[A-Za-z0-9+/_-]{16,}={0,2}").fullmatch

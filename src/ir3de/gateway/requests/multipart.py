@@ -10,6 +10,7 @@ import re
 from typing import NoReturn
 
 from ir3de.gateway.api_errors import ApiError
+from ir3de.gateway.requests.field_names import check_field
 
 MAX_FIELD_BYTES = 65_536  # of a field that is taken out
 MAX_HEAD_BYTES = 16_384  # of a part
@@ -138,6 +139,7 @@ class FormReader:
             return False
         head, self._held = self._held[:end], self._held[end + 4 :]
         name = _read_name(head)
+        check_field(name, frozenset(self._taken))
         self._parts += 1
         if self._parts > MAX_PARTS:
             _refuse(f"it has more than {MAX_PARTS:,} parts")
