@@ -154,6 +154,15 @@ def chat(content: object, model: str = "auto", **more: Any) -> dict[str, Any]:
     return {"model": model, "messages": [{"role": "user", "content": content}], **more}
 
 
+@contextmanager
+def closed_port() -> Iterator[int]:
+    """A port that refuses connections, and that no other program takes. A server that reuses addresses may have it."""
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))  # it does not listen
+        yield held.getsockname()[1]
+
+
 def dial(url: str) -> socket.socket:
     parts = urlsplit(url)
     return socket.create_connection((parts.hostname or "", parts.port or 80), timeout=60)

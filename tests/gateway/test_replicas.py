@@ -14,7 +14,7 @@ from typing import Any
 import openai
 import pytest
 from api_answers import never
-from raw_sockets import ask, chat, eventually, raw_expert, receive, says, sent
+from raw_sockets import ask, chat, closed_port, eventually, raw_expert, receive, says, sent
 from replicated_expert import CALM, LAW, NAMES, fail_all, is_quiet, metric, replicas_of, replicated, states
 from running_gateway import ANSWER, QUESTIONS, Behaviour, Running, Upstream, answer, failing, running, served
 from starlette.requests import Request
@@ -127,8 +127,8 @@ def test_a_request_that_never_arrived_may_go_to_another_replica_whatever_it_is(t
 
 def test_all_replicas_down_asks_the_next_expert_or_says_so_in_the_callers_format(tmp_path: Path) -> None:
     with ExitStack() as stack:
-        with served(Upstream().app()) as one, served(Upstream().app()) as other:
-            pass  # nobody listens there any more
+        ports = [stack.enter_context(closed_port()) for _ in range(2)]
+        one, other = (f"http://127.0.0.1:{port}" for port in ports)
         given = {"replicas": [f"{one}/v1", f"{other}/v1"], "capabilities": ["chat", "messages"], "slow_start": 0}
         given |= {"base_url": f"{one}/v1", "retries": {"backoff": 0}, "health": {"unhealthy": 1, "down_interval": 0.05}}
         gateway = stack.enter_context(running(tmp_path, experts={"law": given}))
@@ -147,9 +147,8 @@ def test_all_replicas_down_asks_the_next_expert_or_says_so_in_the_callers_format
         assert ask(gateway.url, path="/readyz").status == 200  # others can answer
         assert ask(gateway.url, path="/health").json["replicas"] == {"law": ["down", "down"]}
         assert ask(gateway.url, chat(QUESTIONS["cooking"])).status == 200
-        port = int(other.rpartition(":")[2])
         back = Upstream()
-        stack.enter_context(served(_below(back), port=port))
+        stack.enter_context(served(_below(back), port=ports[1]))
         assert eventually(lambda: states(gateway)[1] == "up")
         assert ask(gateway.url, chat(LAW, "law")).json["choices"][0]["message"]["content"] == "".join(ANSWER)
 
