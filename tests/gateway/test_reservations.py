@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,8 @@ from typing import Any
 
 import pytest
 from client_keys import bearer, key, write_keys
+from hypothesis import given
+from hypothesis import strategies as st
 from raw_sockets import Got, ask, chat, eventually
 from running_gateway import QUESTIONS, Upstream, config_for, running, served, small_router
 from starlette.requests import Request
@@ -21,7 +24,8 @@ from starlette.responses import JSONResponse, Response
 from ir3de.gateway.app import create_app
 from ir3de.gateway.config.experts import ExpertConfig
 from ir3de.gateway.gateway import Gateway
-from ir3de.gateway.requests.request_bound import UNSEEN_TOKENS, find_bound, find_passed_bound
+from ir3de.gateway.requests.prompt import count_tokens
+from ir3de.gateway.requests.request_bound import UNSEEN_TOKENS, bound_prompt, find_bound, find_passed_bound
 from ir3de.gateway.wire import FORMATS
 from ir3de.gateway.wire.passthrough import PASSTHROUGH_FORMATS
 
@@ -197,7 +201,19 @@ def test_what_is_passed_through_is_reserved_for_if_it_may_tell_its_usage(path: s
 def test_a_window_bounds_the_prompt_and_each_answer() -> None:
     config = ExpertConfig(name="law", base_url="http://127.0.0.1:1/v1", context_window=100, system_prompt="Be brief.")
     wire = FORMATS["chat/completions"]
-    assert find_bound(wire, {"n": 3}, config, prompt_bytes=50) == (59, 300)
-    assert find_bound(wire, {"n": 3, "max_tokens": 10**9}, config, prompt_bytes=5_000) == (100, 300)
-    assert find_bound(wire, {"max_tokens": 5}, config, prompt_bytes=5, is_continued=True) == (100, 5)
-    assert find_bound(FORMATS["embeddings"], {"n": 3}, config, prompt_bytes=5).answer == 0
+    assert find_bound(wire, {"n": 3}, config, prompt_tokens=50) == (59, 300)
+    assert find_bound(wire, {"n": 3, "max_tokens": 10**9}, config, prompt_tokens=5_000) == (100, 300)
+    assert find_bound(wire, {"max_tokens": 5}, config, prompt_tokens=5, is_continued=True) == (100, 5)
+    assert find_bound(FORMATS["embeddings"], {"n": 3}, config, prompt_tokens=5).answer == 0
+
+
+@given(st.lists(st.text(max_size=40), max_size=8), st.integers(1, 3))
+def test_images_are_bounded_by_their_number_and_texts_by_their_bytes(texts: list[str], images: int) -> None:
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 100_000}}
+    parts = [{"type": "text", "text": text} for text in texts]
+    asked = {"messages": [{"role": "user", "content": [*parts, *[image] * images]}]}
+    tokens, size = count_tokens(asked), len(json.dumps(asked))
+    found = bound_prompt(asked, size, tokens)
+    assert sum(len(text.encode(errors="replace")) for text in texts) + 2_000 * images <= found < 20_000
+    asked["messages"][0]["content"] = parts
+    assert bound_prompt(asked, size, tokens) == size

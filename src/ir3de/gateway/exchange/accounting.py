@@ -20,7 +20,7 @@ from ir3de.gateway.requests.controls import Controls
 from ir3de.gateway.requests.forwarding import OutgoingBody, RequestContent
 from ir3de.gateway.requests.json_body import JsonBody
 from ir3de.gateway.requests.prompt import Prompt
-from ir3de.gateway.requests.request_bound import RequestBound, find_bound, read_answer_limit
+from ir3de.gateway.requests.request_bound import RequestBound, bound_prompt, find_bound, read_answer_limit
 from ir3de.gateway.wire import FORMATS
 from ir3de.gateway.wire.event_stream import EventRelay
 from ir3de.gateway.wire.usage_events import AccountingRelay
@@ -49,8 +49,8 @@ def reserve_usage(exchange: Exchange, lease: Lease, choice: Choice, prompt: Prom
     if not wire.is_charged:
         return
     exchange.expected_prompt_tokens = max(0, prompt.tokens - read_answer_limit(values))
-    size, is_continued = len(body.content), bool(prompt.follows)
-    find = partial(find_bound, wire, values, prompt_bytes=size, is_continued=is_continued)
+    most, is_continued = bound_prompt(values, len(body.content), exchange.expected_prompt_tokens), bool(prompt.follows)
+    find = partial(find_bound, wire, values, prompt_tokens=most, is_continued=is_continued)
     reserve(exchange, lease, choice, find)
 
 

@@ -1,7 +1,8 @@
 """The most tokens that a request can take: as much of its key's limits is reserved before an expert is asked.
 
 Servers differ in the fields that limit an answer, and in how strictly they read a number, so the largest reading
-counts. No tokenizer makes more tokens of a text than it has bytes, so those of the request's JSON bound its prompt.
+counts. No tokenizer makes more tokens of a text than it has bytes, so those of the request's JSON bound its prompt; but
+not with images in it, of which a model reads far less.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from ir3de.gateway.wire.format import WireFormat
 from ir3de.gateway.wire.passthrough import PassthroughFormat
 
 DEFAULT_OUTPUT_TOKENS = 8_192  # of an answer that neither the request nor the expert's configuration limits
+ATTACHMENT_TOKENS = 2_000  # of an image, a recording or a file in a chat
 UNSEEN_TOKENS = 8_192  # of what an expert reads and the gateway does not: an upload, a stored conversation
 FORM_IMAGES = 10  # as many as OpenAI's API makes of one form
 MAX_TOKENS = 10**12  # a client may send a number with thousands of digits
@@ -21,6 +23,11 @@ MAX_TOKENS = 10**12  # a client may send a number with thousands of digits
 # under all names that servers have for it; a server that does not know a name ignores it
 _ANSWER_LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "max_new_tokens", "n_predict")
 _WRITING = frozenset(("images", "audio_speech", "audio_transcriptions", "audio_translations"))  # endpoints with output
+_ATTACHMENTS = frozenset((
+    "image_url", "input_image", "image", "input_audio", "audio_url", "video_url", "file", "input_file", "document",
+))  # fmt: skip
+_BYTES_PER_ESTIMATED_TOKEN = 5  # at most: see token_estimate.py
+_PART_TOKENS = 16  # that a chat's template may put around a message or a part of one
 
 
 class RequestBound(NamedTuple):
@@ -30,19 +37,38 @@ class RequestBound(NamedTuple):
     answer: int
 
 
+def bound_prompt(values: Mapping[str, Any], content_bytes: int, text_tokens: int) -> int:
+    """The most tokens of a prompt whose JSON has so many bytes, and its texts an estimate of so many tokens."""
+    attachments = parts = 0
+    left: list[Any] = [values.get(name) for name in ("messages", "input")]
+    while left:
+        value = left.pop()
+        if isinstance(value, dict):
+            kind = value.get("type")
+            attachments += isinstance(kind, str) and kind in _ATTACHMENTS
+            left += value.values()
+        elif isinstance(value, list):
+            left += value
+        parts += 1
+    if not attachments:
+        return content_bytes
+    texts = _BYTES_PER_ESTIMATED_TOKEN * text_tokens + _PART_TOKENS * parts
+    return min(content_bytes, texts + ATTACHMENT_TOKENS * attachments)
+
+
 def find_bound(
-    wire: WireFormat, values: Mapping[str, Any], config: ExpertConfig, *, prompt_bytes: int, is_continued: bool = False
+    wire: WireFormat, values: Mapping[str, Any], config: ExpertConfig, *, prompt_tokens: int, is_continued: bool = False
 ) -> RequestBound:
     """What a request can take if this expert answers it.
 
     >>> from ir3de.gateway.wire import FORMATS
     >>> expert = ExpertConfig(name="law", base_url="http://127.0.0.1:8001/v1")
     >>> asked = {"max_completion_tokens": 5, "max_tokens": "50", "n": 100}
-    >>> find_bound(FORMATS["chat/completions"], asked, expert, prompt_bytes=90)
+    >>> find_bound(FORMATS["chat/completions"], asked, expert, prompt_tokens=90)
     RequestBound(prompt=90, answer=5000)
     """
     window = config.context_window or MAX_TOKENS
-    prompt = prompt_bytes + len((config.system_prompt or "").encode())
+    prompt = prompt_tokens + len((config.system_prompt or "").encode())
     if is_continued:
         prompt += config.context_window or UNSEEN_TOKENS
     answer = 0
