@@ -361,6 +361,8 @@ class Key(OpenModel):
     used: KeyUse | None = None
     resets: dict[str, str] | None = None
     by_expert: list[dict[str, Any]] | None = None
+    problem: str | None = None
+    """Why it is not known what the key has used."""
 
 
 class KeyList(OpenModel):

@@ -5,18 +5,24 @@ from __future__ import annotations
 import subprocess
 from array import array
 from collections import deque
+from collections.abc import Callable
 from datetime import UTC, datetime
+from math import inf, nan
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tiny
+from ir3de.errors import InputError
 from ir3de.gateway.admin.state import StateFolder
+from ir3de.gateway.api_errors import ApiError
 from ir3de.gateway.keys.account import Account, Accounts, Refusal, Slots
-from ir3de.gateway.keys.client_key import build_limit_error
+from ir3de.gateway.keys.client_key import ClientKey, Lease, build_limit_error
 from ir3de.gateway.keys.definitions import KeyLimits
+from ir3de.gateway.keys.report import describe_key
 from ir3de.gateway.keys.usage import WIDTH, Minute, Totals, Used, find_day, find_month
 from ir3de.gateway.requests.pins import create_pins
 from ir3de.gateway.workers.folder import create_worker_folder
@@ -160,6 +166,20 @@ def test_an_estimate_of_yesterday_is_not_taken_back_from_today() -> None:
     assert account.read()[1].day == (1, 100, 0.5)
 
 
+@given(st.integers(0, 50), st.integers(0, 50), st.booleans())
+def test_what_was_used_beyond_the_estimate_of_yesterday_counts_today(expected: int, taken: int, next_day: bool) -> None:
+    """Less than was expected is not given back to another day; more than was expected is charged, whenever it ends."""
+    account, clock = open_account(clock=Clock(find_day(MIDDAY).ends - 1))
+    limits = KeyLimits(budget_per_day=100.0)
+    since = account.admit(limits)
+    assert isinstance(since, int)
+    assert account.expect(limits, expected, float(expected), since=since) is None
+    clock.now += 2 * next_day
+    account.end(taken - expected, float(taken - expected), since=since, is_estimated=False)
+    today = max(0, taken - expected) if next_day else taken
+    assert account.read()[1].day[1:] == (today, today)
+
+
 @pytest.mark.parametrize("jump", [-5, -59])
 def test_a_clock_that_is_set_back_a_little_frees_nothing(jump: float) -> None:
     account, clock = open_account()
@@ -200,14 +220,60 @@ def test_numbers_of_a_file_outlive_whoever_wrote_them(tmp_path: Path) -> None:
     assert (tmp_path / "numbers").stat().st_mode & 0o077 == 0
 
 
-@pytest.mark.parametrize("content", [b"x", b"not at all what was written here, but quite long" * 100])
-def test_a_damaged_file_is_put_aside(tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture) -> None:
-    path = tmp_path / "numbers"
-    path.write_bytes(content)
-    account, _ = open_account(path)
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "another file": lambda content: b"not at all what was written here, but quite long" * 100,
+    "no header": lambda content: content[:10],
+    "cut off": lambda content: content[:-100],
+    "random bytes": lambda content: content[:64] + Random(7).randbytes(len(content) - 64),
+    "NaN": lambda content: put_number(content, nan),
+    "infinity": lambda content: put_number(content, inf),
+    "negative": lambda content: put_number(content, -1.0),
+    "half a request": lambda content: put_number(content, 0.5),
+}
+
+
+def put_number(content: bytes, number: float) -> bytes:
+    """The file with another number of requests of the day, in its first row."""
+    place = 32 + 32 + 8
+    return content[:place] + array("d", [number]).tobytes() + content[place + 8 :]
+
+
+@pytest.mark.parametrize("name", ["keys.numbers", "keys-experts.numbers"])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_file_is_refused_and_left_as_it_is(tmp_path: Path, damage: str, name: str) -> None:
+    account = Accounts(tmp_path, 1).find("ada")
     assert isinstance(account.admit(KeyLimits()), int)
-    assert "is damaged" in caplog.text
-    assert (tmp_path / "numbers.damaged").read_bytes() == content
+    account.add_for_expert("law", 30, 0.25, is_estimated=True)
+    file = tmp_path / name
+    content = DAMAGES[damage](file.read_bytes())
+    file.write_bytes(content)
+    with pytest.raises(InputError) as refused:
+        Accounts(tmp_path, 1)
+    assert str(file) in str(refused.value) and "Restore it from a backup, or move it away" in str(refused.value)
+    assert file.read_bytes() == content and not list(tmp_path.glob("*.damaged"))
+    file.unlink()
+    assert isinstance(Accounts(tmp_path, 1).find("ada").admit(KeyLimits()), int)
+
+
+@pytest.mark.parametrize("damage", ["NaN", "infinity", "negative", "random bytes"])
+def test_while_a_row_is_damaged_its_key_is_refused_and_its_places_come_back(tmp_path: Path, damage: str) -> None:
+    accounts = Accounts(tmp_path, 1)
+    key = ClientKey("ada", account=accounts.find("ada"), limits=KeyLimits(requests_per_minute=5, budget_per_day=1))
+    lease, other = key.admit(), key.admit()
+    assert lease is not None and other is not None
+    file = tmp_path / "keys.numbers"
+    whole = file.read_bytes()
+    file.write_bytes(DAMAGES[damage](whole))
+    for act in (key.admit, lambda: lease.expect(10, 0.1)):
+        with pytest.raises(ApiError, match="what the API key 'ada' has used cannot be read") as refused:
+            act()
+        assert (refused.value.status, refused.value.code) == (503, "usage_unreadable")
+    assert lease.read_rates() == (None, None)
+    lease.close()
+    assert "cannot be read" in describe_key(key, ["law"])["problem"] and "used" not in describe_key(key, ["law"])
+    file.write_bytes(whole)
+    assert isinstance(key.admit(), Lease)
+    assert key.account is not None and key.account.read()[2] == 2
 
 
 def test_a_file_that_cannot_be_written_or_shrinks_leaves_the_worker_counting(

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import logging
 import re
+import struct
 from pathlib import Path
 from typing import Any
 
 import pytest
 from client_keys import bearer, key, write_keys
 from raw_sockets import ask, chat, eventually
-from running_gateway import QUESTIONS, running
+from running_gateway import QUESTIONS, config_for, running
 
 from ir3de.errors import InputError
 from ir3de.gateway.config.serving import Server
 from ir3de.gateway.keys.definitions import read_keys_file
 from ir3de.gateway.keys.store import KeyStore
+from ir3de.gateway.validation import check_usage
 from ir3de.gateway.workers.folder import create_worker_folder
 
 LAW = chat(QUESTIONS["law"])
@@ -118,6 +120,39 @@ def test_a_file_that_is_broken_at_the_start_is_refused(tmp_path: Path) -> None:
         running(tmp_path, server={"keys_file": str(tmp_path / "keys.yaml")}),
     ):
         pass
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "-1"])
+def test_numbers_that_are_damaged_while_it_serves_are_an_error_with_a_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, number: str
+) -> None:
+    """For the key alone: its requests, its row of /admin/keys and its budget. A gateway does not start with them."""
+    monkeypatch.setenv("IR3DE_ADMIN_TOKEN", "root")
+    file = write_keys(tmp_path / "keys.yaml", key("ada", budget_per_day=5), key("bea", budget_per_day=5))
+    options = {"server": {"keys_file": str(file)}, "state": str(tmp_path / "state")}
+    numbers = tmp_path / "state" / "keys.numbers"
+    with running(tmp_path, **options) as gateway:
+        for name in ("ada", "bea"):
+            assert ask(gateway.url, LAW, **bearer(name)).status == 200
+        with numbers.open("r+b") as damaged:
+            damaged.seek(72)  # requests of the day of the first key
+            damaged.write(struct.pack("d", float(number)))
+        refused = ask(gateway.url, LAW, **bearer("ada"))
+        assert (refused.status, refused.error["code"]) == (503, "usage_unreadable")
+        assert "'ada' has used cannot be read: ask the gateway's operator" in refused.error["message"]
+        assert str(numbers) in caplog.text and "move it away to count from zero" in caplog.text
+        assert ask(gateway.url, LAW, **bearer("bea")).status == 200
+        listed = ask(gateway.url, path="/admin/keys", authorization="Bearer root")
+        ada, bea = listed.json["data"][:2]
+        assert "cannot be read" in ada["problem"] and "used" not in ada and "used" in bea
+        assert "cannot be read" in ask(gateway.url, path="/v1/usage", **bearer("ada")).json["problem"]
+        metrics = ask(gateway.url, path="/metrics")
+        used = [line for line in metrics.body.decode().splitlines() if line.startswith("ir3de_key_budget_used{")]
+        assert metrics.status == 200 and len(used) == 1 and 'key="bea"' in used[0]
+    with pytest.raises(InputError, match=r"keys\.numbers is damaged"), running(tmp_path, **options):
+        pass
+    [finding] = check_usage(config_for("http://127.0.0.1:1", tmp_path / "router", **options), None)
+    assert (finding.level, finding.where) == ("error", "state") and str(numbers) in finding.message
 
 
 def test_a_key_in_a_variable_works_like_one_with_a_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,7 +92,8 @@ def check_config(config: Config, path: Path | None, *, loads_hooks: bool = True)
     config, changes = validation.apply_admin_state(config, path)
     router = validation.read_router_facts(config.router.path, config.routing.threshold)
     hooks = validation.check_hooks(config) if loads_hooks else []
-    return CheckedConfig(config, router, [*changes, *validation.check_consistency(config, router), *hooks])
+    usage = validation.check_usage(config, path)
+    return CheckedConfig(config, router, [*changes, *validation.check_consistency(config, router), *hooks, *usage])
 
 
 def show_checked(checked: CheckedConfig, out: Output, **more: str) -> None:

@@ -25,6 +25,7 @@ from ir3de.gateway.config.part import read_variable
 from ir3de.gateway.config.yaml_parser import FieldPath
 from ir3de.gateway.hooks.calling import load_function
 from ir3de.gateway.http.access import is_loopback
+from ir3de.gateway.keys.account import check_usage_files
 from ir3de.gateway.keys.checks import check_keys_file
 from ir3de.gateway.keys.store import list_environment_keys
 from ir3de.gateway.telemetry.logs import STANDARD_OUTPUT, explain_unwritable
@@ -139,6 +140,20 @@ def check_state_folder(config: Config, path: Path | None) -> list[Finding]:
     lost = "changes made through /admin, pins and what keys have used end with the gateway"
     alone = ", and each worker counts keys alone" if config.server.workers > 1 and config.server.keys_file else ""
     return [Finding("warning", "state", f"{where} cannot be written: {lost}{alone}")]
+
+
+def check_usage(config: Config, path: Path | None) -> list[Finding]:
+    """An error if what keys have used is damaged: the gateway does not start then."""
+    where = find_state_folder(config, path)
+    if where is None or config.server.keys_file is None:
+        return []
+    try:
+        check_usage_files(where)
+    except InputError as error:
+        return [Finding("error", "state", str(error))]
+    except OSError:  # a file that cannot be read is not counted in
+        return []
+    return []
 
 
 def find_host_error(config: Config) -> str | None:

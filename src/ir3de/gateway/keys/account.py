@@ -13,14 +13,15 @@ from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from ir3de.gateway.keys.usage import TOTALS_WIDTH, WIDTH, Minute, Totals, find_day, find_month
-from ir3de.gateway.workers.number_file import NumberFile, NumberRow, Numbers
+from ir3de.gateway.keys.usage import COSTS, TOTALS_WIDTH, WIDTH, Minute, Totals, find_day, find_month
+from ir3de.gateway.workers.number_file import DamagedNumbersError, NumberFile, NumberRow, Numbers, check_numbers
 from ir3de.gateway.workers.table import Row, find_worker_row
 
 if TYPE_CHECKING:
     from ir3de.gateway.keys.client_key import Charge
     from ir3de.gateway.keys.definitions import KeyLimits
 
+USAGE_FILE, EXPERTS_FILE = "keys.numbers", "keys-experts.numbers"  # in the state folder
 IN_FLIGHT_RETRY_S = 1.0  # when to try again where requests in flight take what is left
 
 _IN_FLIGHT, _RESERVED_TOKENS, _RESERVED_COST = range(3)  # of each worker
@@ -146,9 +147,11 @@ class Account:
             totals.add(tokens, cost, since=since)
             if is_estimated:
                 totals.add_estimated()
-            self._slots.add(-1, -freed[0], -freed[1])
 
-        self._row.change(settle)
+        try:
+            self._row.change(settle)
+        finally:
+            self._slots.add(-1, -freed[0], -freed[1])
 
     def add_for_expert(
         self, expert: str, tokens: int, cost: float, *, is_estimated: bool, instead: Charge | None = None
@@ -169,7 +172,10 @@ class Account:
 
     def read_rates(self, limits: KeyLimits) -> Rates:
         """How much of the minute is left."""
-        minute = Minute(self._row.read(), self.clock())
+        try:
+            minute = Minute(self._row.read(), self.clock())
+        except DamagedNumbersError:
+            return Rates(None, None)
         requests = tokens = None
         if (most := limits.requests_per_minute) is not None:
             used = minute.requests
@@ -208,14 +214,21 @@ def _refuse(limit: str, value: float, used: float, reserved: float, wait: float)
     return Refusal(limit, value, min(wait, IN_FLIGHT_RETRY_S), reserved)
 
 
+def check_usage_files(folder: Path) -> None:
+    """Raise an `InputError` if a file of a state folder that has what keys have used is damaged."""
+    for name, width in ((USAGE_FILE, WIDTH), (EXPERTS_FILE, TOTALS_WIDTH)):
+        if (file := folder / name).is_file() and (content := file.read_bytes()):
+            check_numbers(file, content, width, COSTS)
+
+
 class Accounts:
     """The accounts of all keys, in two files of the state folder; without a folder they end with the process."""
 
     def __init__(self, folder: Path | None, workers: int) -> None:
         self._workers = workers
-        self._file = NumberFile(None if folder is None else folder / "keys.numbers", WIDTH)
+        self._file = NumberFile(None if folder is None else folder / USAGE_FILE, WIDTH, COSTS)
         folder = folder if self._file.is_kept else None  # what the one cannot do, the other need not try and tell
-        self._by_expert = NumberFile(None if folder is None else folder / "keys-experts.numbers", TOTALS_WIDTH)
+        self._by_expert = NumberFile(None if folder is None else folder / EXPERTS_FILE, TOTALS_WIDTH, COSTS)
         self._accounts: dict[str, Account] = {}
 
     def find(self, name: str) -> Account:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
 from math import inf
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ir3de.gateway.api_errors import ApiError
 from ir3de.gateway.keys.account import Refusal
 from ir3de.gateway.keys.definitions import SCOPES, KeyLimits
+from ir3de.gateway.workers.number_file import DamagedNumbersError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,7 +74,10 @@ class ClientKey:
         """
         if self.account is None:
             return None
-        found = self.account.admit(self.limits, spends=spends)
+        try:
+            found = self.account.admit(self.limits, spends=spends)
+        except DamagedNumbersError:
+            raise build_unreadable_error(self.name) from None
         if isinstance(found, Refusal):
             raise build_limit_error(self.name, found)
         return Lease(self, self.account, found)
@@ -95,7 +100,10 @@ class Lease:
 
     def expect(self, tokens: int, cost: float) -> None:
         """Reserve the most that the request can take, or raise an `ApiError` if a limit was reached meanwhile."""
-        refusal = self._account.expect(self._key.limits, tokens, cost, since=self.reserved.since)
+        try:
+            refusal = self._account.expect(self._key.limits, tokens, cost, since=self.reserved.since)
+        except DamagedNumbersError:
+            raise build_unreadable_error(self._key.name) from None
         if refusal is not None:
             raise build_limit_error(self._key.name, refusal)
         self.reserved = self.reserved._replace(tokens=tokens, cost=cost)
@@ -111,6 +119,10 @@ class Lease:
         self.is_open = False
         spent = None if self.measure is None else self.measure()
         self.measure = None
+        with suppress(DamagedNumbersError):  # which is in the log
+            self._charge(spent)
+
+    def _charge(self, spent: Spending | None) -> None:
         reserved = charged = self.reserved
         tokens, cost, is_estimated = 0, 0.0, False
         if spent is not None:
@@ -134,6 +146,12 @@ class Lease:
 def build_key_error(message: str) -> ApiError:
     """The error for a key that does not work."""
     return ApiError(401, message, headers={"www-authenticate": "Bearer"})
+
+
+def build_unreadable_error(name: str) -> ApiError:
+    """The error for a key whose usage is damaged; the log has more."""
+    message = f"what the API key '{name}' has used cannot be read: ask the gateway's operator, whose log has the file"
+    return ApiError(503, message, "usage_unreadable")
 
 
 def build_limit_error(name: str, refusal: Refusal) -> ApiError:

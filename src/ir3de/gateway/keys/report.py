@@ -8,8 +8,9 @@ from math import isfinite
 from typing import Any
 
 from ir3de.gateway.keys.account import Account
-from ir3de.gateway.keys.client_key import ClientKey
+from ir3de.gateway.keys.client_key import ClientKey, build_unreadable_error
 from ir3de.gateway.keys.usage import Minute, Totals, Used, find_day, find_month
+from ir3de.gateway.workers.number_file import DamagedNumbersError
 
 
 def describe_key(key: ClientKey, experts: Iterable[str]) -> dict[str, Any]:
@@ -24,10 +25,14 @@ def describe_key(key: ClientKey, experts: Iterable[str]) -> dict[str, Any]:
     }
     if key.account is None:
         return description
-    minute, totals, concurrent = key.account.read()
+    try:
+        minute, totals, concurrent = key.account.read()
+        by_expert = _describe_experts(key.account, experts)
+    except DamagedNumbersError:
+        return {**description, "problem": build_unreadable_error(key.name).message}
     description["used"] = _describe_used(minute, totals, concurrent)
     description["resets"] = _describe_resets(minute, totals)
-    description["by_expert"] = _describe_experts(key.account, experts)
+    description["by_expert"] = by_expert
     return description
 
 

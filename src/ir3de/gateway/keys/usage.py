@@ -18,6 +18,7 @@ WINDOW_S = 60
 _DAY, _DAY_REQUESTS, _DAY_TOKENS, _DAY_COST = range(4)  # which day it is, and its numbers
 _MONTH, _MONTH_REQUESTS, _MONTH_TOKENS, _MONTH_COST = range(4, 8)
 _ESTIMATED = 8  # requests of this month whose tokens the expert did not tell
+COSTS = (_DAY_COST, _MONTH_COST)  # all others are counts
 TOTALS_WIDTH = 12
 _SECOND = 12  # the last one of the window
 _REQUESTS = 16  # of the seconds of the window

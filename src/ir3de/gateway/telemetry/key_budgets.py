@@ -8,6 +8,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from ir3de.gateway.telemetry.key_metrics import MAX_KEYS
+from ir3de.gateway.workers.number_file import DamagedNumbersError
 
 if TYPE_CHECKING:
     from ir3de.gateway.keys.definitions import KeyLimits
@@ -30,7 +31,10 @@ def build_budget_metrics(keys: KeyStore) -> list[Metric]:
     with_budget = [key for key in keys.list_all() if _has_budget(key.limits) and key.account is not None]
     for key in with_budget[:MAX_KEYS]:
         assert key.account is not None
-        _, totals, _ = key.account.read()
+        try:
+            _, totals, _ = key.account.read()
+        except DamagedNumbersError:  # the log has it, and /admin/keys
+            continue
         day, month = (key.limits.budget_per_day, totals.day), (key.limits.budget_per_month, totals.month)
         for period, (limit, so_far) in {"day": day, "month": month}.items():
             if limit is not None:
