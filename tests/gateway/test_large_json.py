@@ -21,6 +21,7 @@ from ir3de.gateway.requests import kept_texts, large_json
 from ir3de.gateway.requests.json_body import MAX_INLINE_BYTES, SMALL_BYTES, JsonBody, read_json
 from ir3de.gateway.requests.kept_texts import MAX_END_CHARS, MAX_ITEMS, MAX_KEPT_CHARS, SHORT_CHARS
 from ir3de.gateway.requests.large_json import MAX_MEMBERS, MAX_VALUES
+from ir3de.gateway.requests.prompt import count_tokens
 from ir3de.gateway.requests.token_estimate import Beginning, estimate_tokens
 from ir3de.routing.messages import parse_messages
 from ir3de.routing.pastes import shorten_turn
@@ -132,7 +133,8 @@ def test_what_is_left_out_is_counted(window: int) -> None:
     assert found["n"] == 2 and found["tools"] and isinstance(found["tools"], list) and found["metadata"]
     assert found["messages"][0]["role"] == "assistant" and found["messages"][0]["content"] is None
     assert estimate_tokens(found["messages"][0][""]) > 900
-    assert estimate_tokens(found["tools"][0]) > 1_000
+    assert count_tokens({"tools": found["tools"]}) == count_tokens({"tools": tools}) > 200
+    assert {tool["type"] for tool in found["tools"]} == {"function"}
 
 
 def test_the_first_and_the_last_texts_are_kept() -> None:

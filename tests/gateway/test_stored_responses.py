@@ -115,6 +115,21 @@ def test_another_key_learns_nothing(found: Served) -> None:
         assert [one.id for one in alice.batches.list()] == [batch]
 
 
+@pytest.mark.parametrize("conversation", ["conv_1", {"id": "conv_1"}, {"id": 5}, ["conv_1"]])
+def test_a_conversation_is_no_way_to_what_others_have_said(
+    found: Served, open_to_all: Served, conversation: Any
+) -> None:
+    with connect(found, "alice") as alice:
+        with pytest.raises(openai.BadRequestError) as problem:
+            alice.responses.create(model="auto", input=QUESTIONS["law"], conversation=conversation)
+        assert (problem.value.code, problem.value.param) == ("conversation_not_found", "conversation")
+        assert found[1].seen == []
+        alice.responses.create(model="auto", input=QUESTIONS["law"], conversation=None)
+    with connect(open_to_all) as anybody:  # all clients share all objects
+        anybody.responses.create(model="auto", input=QUESTIONS["law"], conversation=conversation)
+        assert len(open_to_all[1].seen) == 1
+
+
 def test_a_session_is_no_way_to_the_objects_of_others(found: Served) -> None:
     """Sessions and stored objects are pins alike, and a client may call its session as it likes."""
     with connect(found, "alice") as alice:

@@ -160,6 +160,8 @@ async def choose_routed(exchange: Exchange) -> Choice:
     )
     if exchange.wire.capability in snapshot.translated and not body.is_large:
         prompt = mark_untranslatable(prompt, exchange.wire, values)
+    if exchange.key.name and exchange.wire.stores_answers:
+        _reject_conversation(values.get("conversation"))
     if prompt.follows:
         prompt = prompt._replace(follows=_scope_response(exchange, prompt.follows))
     exchange.body = OutgoingBody.from_request(exchange.wire, body)
@@ -202,6 +204,16 @@ def _scope_response(exchange: Exchange, response_id: str) -> str:
         raise ApiError(400, message, "previous_response_not_found", "previous_response_id")
     exchange.keeper = exchange.stored_objects.find_replica("response", response_id)
     return scope_id(response_id, key)
+
+
+def _reject_conversation(conversation: object) -> None:
+    """Keys continue their own conversations only, and none can be made here: it may be anybody's at the expert."""
+    if conversation is not None:
+        named = conversation.get("id") if isinstance(conversation, dict) else conversation
+        message = (
+            f"no conversation {str(named)[:200]!r}: none is made here. Continue an answer with previous_response_id"
+        )
+        raise ApiError(400, message, "conversation_not_found", "conversation")
 
 
 def _pin(exchange: Exchange, choice: Choice) -> None:

@@ -65,7 +65,7 @@ async def ask_replicas(exchange: Exchange, expert: ReplicatedExpert) -> Upstream
         if exchange.keeper in (replica.label for replica in expert.replicas):
             # others do not have what the request is about
             tried = [replica for replica in expert.replicas if replica.label != exchange.keeper]
-        is_hedged = is_repeatable and expert.config.hedge_after is not None
+        is_hedged = is_repeatable and exchange.wire.is_hedged and expert.config.hedge_after is not None
         failures: list[UpstreamFailure] = []
         while (replica := expert.pick(tried, may_probe=is_repeatable and not tried)) is not None:
             tried.append(replica)

@@ -29,7 +29,7 @@ MAX_MEMBERS = 1_000  # fields of the request itself
 MAX_NAMES = 100_000  # fields of one object inside it
 MAX_OTHER_BYTES = 262_144  # kept of fields that have no messages, all together
 BYTES_PER_TOKEN = 3  # of a list or an object that is left out
-TEXT_FIELDS = frozenset(("messages", "system", "prompt", "input", "instructions"))
+TEXT_FIELDS = frozenset(("messages", "system", "prompt", "input", "instructions", "tools"))  # of tools, their types
 
 _space = re.compile(r"[ \t\n\r]*+").match
 _escape = re.compile(r"\\.", re.DOTALL)

@@ -19,6 +19,7 @@ import uvicorn
 from ir3de.gateway.api_errors import ApiError
 from ir3de.gateway.http.access import CURRENT_CONNECTION
 from ir3de.gateway.serving.connection_limit import ConnectionLimit
+from ir3de.gateway.serving.draining import close_when_idle
 from ir3de.gateway.serving.head_buffering import HeadBufferingTransport
 from ir3de.gateway.serving.plain_requests import CONNECTION_HEADERS, MAX_HEAD_BYTES, MAX_HEADERS, is_plain_request
 from ir3de.gateway.serving.refusals import build_answer, build_head_too_large, build_invalid_request, join_head
@@ -57,6 +58,7 @@ class RequestFilter(asyncio.Protocol):
         self._unanswered = 0
         self._problem: ApiError | None = None  # raised in a callback of the parser
         self._is_failed = False  # nothing more is read
+        self._is_ending = False  # the next request is the last one
         self._disconnect_callbacks: list[Callable[[], None]] = []
 
     # what the socket calls -------------------------------------------------------------------------------------------
@@ -72,6 +74,7 @@ class RequestFilter(asyncio.Protocol):
                 self._refuse(ApiError(503, "too many clients are connected: try again later", retry_after=1))
             return
         self._transport = HeadBufferingTransport(self._socket, self._loop)
+        self._transport.linger = self._linger
         self._inner = _get_uvicorn_protocol()(**self._uvicorn)
         self._uvicorn.clear()
         self._inner.connection_made(self._transport)  # type: ignore[arg-type]
@@ -81,6 +84,7 @@ class RequestFilter(asyncio.Protocol):
         self.connections.remove(self)
         self._stop_head_timer()
         if self._inner is not None:
+            self._transport.linger = None  # which refers to this object
             self._inner.connection_lost(exc)
         for callback in tuple(self._disconnect_callbacks):
             callback()
@@ -88,7 +92,7 @@ class RequestFilter(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._is_failed:
             return
-        is_between_requests = self._is_body_complete and not self._in_head
+        is_between_requests = self._is_body_complete and not self._in_head and not self._is_ending
         if is_between_requests and self._unanswered < MAX_PIPELINED and is_plain_request(data):
             self._begin_request()
             self._pass_on(data)
@@ -168,7 +172,7 @@ class RequestFilter(asyncio.Protocol):
             self._socket.resume_reading()
         if self._unanswered == 0 and not self._socket.is_closing():
             if self._is_failed:
-                self._transport.close()
+                self._close()
                 return
             self.connections.set_idle(self)
             if self._in_head:
@@ -181,6 +185,17 @@ class RequestFilter(asyncio.Protocol):
         self._socket.abort()
 
     # -----------------------------------------------------------------------------------------------------------------
+
+    def _linger(self) -> None:
+        """uvicorn closes a connection that its client may keep: answer a request that is on its way already."""
+        if not self._is_ending:
+            self._is_ending = True
+            close_when_idle(self._socket, lambda: self._in_head or self._unanswered > 0)
+
+    def _close(self) -> None:
+        """Close now: nothing more is answered."""
+        self._transport.linger = None
+        self._transport.close()
 
     def _begin_request(self) -> None:
         self._unanswered += 1
@@ -242,6 +257,8 @@ class RequestFilter(asyncio.Protocol):
             elif name in CONNECTION_HEADERS:
                 continue
             headers.append(pair)
+        if self._is_ending:
+            headers.append((b"connection", b"close"))  # uvicorn says so in its answer, and closes
         if hosts != 1 and (hosts or self._parser.get_http_version() != "1.0"):
             raise self._refuse_head(400, f"a request needs one Host header, this one has {hosts}", "invalid_host")
         if self._unanswered >= MAX_PIPELINED:
@@ -333,7 +350,7 @@ class RequestFilter(asyncio.Protocol):
             message = f"the request's headers did not arrive within {self.header_seconds:g} s"
             self._fail(ApiError(408, message))
         else:
-            self._transport.close()
+            self._close()
 
 
 def build_request_filter(header_seconds: float, connections: int) -> type[RequestFilter]:

@@ -33,6 +33,7 @@ class WireFormat(ABC):
     needs_head = False  # whether usage or id are told at the beginning of a stream
     stores_answers = False  # whether later requests may refer to an answer
     is_charged = True  # whether an answer that tells no usage is charged by an estimate
+    is_hedged = True  # whether a second replica may work on a request while the first one still does
     is_opaque = False  # whether requests and answers pass unread: nothing is routed
     answer_limits: tuple[str, ...] = ("max_tokens",)  # fields that limit an answer
     final_event: re.Pattern[bytes]  # of a stream that is complete
@@ -74,8 +75,10 @@ class WireFormat(ABC):
         return ""
 
     def is_repeatable(self, values: Mapping[str, Any]) -> bool:
-        """Whether a request that may have arrived can be sent again. Answers that are stored would be there twice."""
-        return not values.get("store") and not values.get("background")
+        """Whether a request that may have arrived can be sent again. Answers that are stored would be there twice, and
+        so would be what tools of MCP servers do, which the expert calls itself.
+        """
+        return not values.get("store") and not values.get("background") and not calls_mcp_servers(values)
 
     def build_error(self, problem: ApiError) -> dict[str, Any]:
         """The error object."""
@@ -84,3 +87,10 @@ class WireFormat(ABC):
     def build_error_event(self, problem: ApiError) -> bytes:
         """The error object as the last event of a stream that has begun."""
         return b"data: " + encode_json(self.build_error(problem)) + b"\n\n"
+
+
+def calls_mcp_servers(values: Mapping[str, Any]) -> bool:
+    """Whether the expert may call tools of MCP servers on its way to an answer."""
+    tools = values.get("tools")
+    is_tool = isinstance(tools, list) and any(isinstance(one, dict) and one.get("type") == "mcp" for one in tools)
+    return is_tool or bool(values.get("mcp_servers"))

@@ -44,6 +44,11 @@ class PassthroughFormat(WireFormat):
         return self.method == "GET" or (self.makes is None and self.finds is None)
 
     @property
+    def is_hedged(self) -> bool:  # type: ignore[override]
+        """Images and speech cost too much to make them twice."""
+        return self.capability not in ("images", "audio_speech")
+
+    @property
     def counts_usage(self) -> bool:
         """Whether the tokens that an answer tells are those of this request: stored objects tell of earlier ones."""
         return self.finds is None and self.makes is None

@@ -48,7 +48,7 @@ class ResponsesFormat(WireFormat):
 
     def is_repeatable(self, values: Mapping[str, Any]) -> bool:
         """Answers are stored by default here, and a server may work on in the background."""
-        return values.get("store") is False and not values.get("background")
+        return values.get("store") is False and super().is_repeatable(values)
 
     def build_error_event(self, problem: ApiError) -> bytes:
         content = {**problem.fields, "type": "error", **self.build_error(problem)}  # also at the top level
