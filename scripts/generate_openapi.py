@@ -185,11 +185,12 @@ def _describe_admin() -> dict[str, Schema]:
     keep = _parameter("query", "domain", {"enum": ["keep"]}, "Remove the endpoint only; the router keeps the domain.")
     configured = _parameter("query", "router", {"enum": ["configured"]}, "Serve the configured router.")
     last = _parameter("query", "last", {"type": "integer", "minimum": 1, "maximum": 10_000, "default": 100}, "Lines.")
-    added = change("Add an expert, or more texts for one.", s.Expert, body=ExpertAddition)
-    added["responses"]["201"] = _answer(s.Expert, etag=True)
+    choose = _parameter("query", "scorer", {"enum": ["choose"]}, "Choose the router's scorer again.")
+    added = change("Add an expert, or more texts for one.", s.ChangedExpert, body=ExpertAddition)
+    added["responses"]["201"] = _answer(s.ChangedExpert, etag=True)
     return {
         "/admin/experts": {"get": show("Every expert.", s.ExpertList), "post": added},
-        "/admin/experts/{name}": {"delete": change("Remove an expert.", s.AnyObject, name, keep)},
+        "/admin/experts/{name}": {"delete": change("Remove an expert.", s.RemovedExpert, name, keep, choose)},
         "/admin/experts/{name}/replicas/{replica}": {
             "put": change("Drain a replica, or give it requests again.", s.Replica, name, replica, body=ReplicaChange)
         },

@@ -316,6 +316,45 @@ class Expert(OpenModel):
     replicas: list[Replica] = []
 
 
+class RouterFigures(OpenModel):
+    """A router on its kept prompts, each routed by a fit that did not see it."""
+
+    scorer: str
+    selector: str
+    prompts: Count
+    accuracy: dict[str, float] | None
+    """`value`, and `low` and `high` of its 95 % interval."""
+    mean_confidence: float | None
+
+
+class RouterChange(OpenModel):
+    """The router before and after a change."""
+
+    before: RouterFigures
+    after: RouterFigures
+    compared: Count
+    """Prompts that were kept before and after."""
+    moved: Count
+    """How many of them go to another expert."""
+    examples: list[dict[str, Any]]
+    """Up to five of these: `prompt`, its `expert`, `before`, `after`, `confidence_before`, `confidence_after`."""
+
+
+class ChangedExpert(Expert):
+    """An expert that was added or extended."""
+
+    change: RouterChange | None
+    """What this did to the router; null if only the endpoint changed."""
+
+
+class RemovedExpert(OpenModel):
+    """An expert that was removed."""
+
+    name: str
+    removed: Literal[True]
+    change: RouterChange | None
+
+
 class ExpertList(OpenModel):
     """Every expert."""
 
@@ -381,5 +420,6 @@ class AnyObject(OpenModel):
 MODELS: tuple[type[BaseModel], ...] = (
     ChatRequest, MessagesRequest, CompletionRequest, ResponseRequest, EmbeddingRequest, PassedRequest, PassedForm,
     Answer, Model, ModelList,
-    RouteRequest, RouteAnswer, Health, Version, Error, Expert, ExpertList, Router, Key, KeyList, AnyObject,
+    RouteRequest, RouteAnswer, Health, Version, Error, Expert, ChangedExpert, RemovedExpert, ExpertList, Router, Key,
+    KeyList, AnyObject,
 )  # fmt: skip

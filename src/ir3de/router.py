@@ -19,7 +19,7 @@ from ir3de.fitting.domains import check_embedding, check_new, check_removal, che
 from ir3de.fitting.drawing import describe_router, draw_router
 from ir3de.fitting.labelled import split_by_label
 from ir3de.fitting.outcome_training import collect_rows, fit_outcomes
-from ir3de.fitting.parts import Domain, Kind, OutcomeRows, RouterParts
+from ir3de.fitting.parts import Domain, KeptPrompt, Kind, OutcomeRows, RouterParts, ScorerChoice
 from ir3de.outcomes.expectation import Shrinkage, Validation
 from ir3de.outcomes.sums import Outcomes
 from ir3de.policies import Calibration, Costs, Policy
@@ -150,19 +150,19 @@ class Router:
         *,
         description: str | None = None,
         keep_sample: bool | None = None,
+        scorer: ScorerChoice = "keep",
         **counting: Unpack[Counting],
     ) -> None:
         """Add an expert from its texts or statistics: the router is then the one fitted from all of them together.
 
-        Routing goes on meanwhile. A tuned router is tuned again, confidence is calibrated anew by the first route or
-        when the router is saved; `remove` states what holds for every change. A `description` counts as 20 prompts,
-        with texts or instead of them. A sample of its texts is kept if the router has one of any other, or as
-        `keep_sample` says. To a router from outcomes a model is added from rows with its scores.
+        Routing goes on meanwhile. The scorer stays, unless `scorer="choose"`: see `remove`. Confidence is calibrated by
+        the first route, or when the router is saved. A `description` counts as 20 prompts. A sample of the texts is
+        kept if the router has one of any other, or as `keep_sample` says. An outcome router takes rows with scores.
         """
         with self._change:
             check_new(name, self.experts)
             given = describe_domain(name, domain, description)
-            self._swap(self._parts.training.give(self._parts, name, given, keep_sample, counting))
+            self._swap(self._parts.training.give(self._parts, name, given, keep_sample, scorer, counting))
 
     def merge(
         self,
@@ -171,32 +171,27 @@ class Router:
         *,
         description: str | None = None,
         keep_sample: bool | None = None,
+        scorer: ScorerChoice = "keep",
         **counting: Unpack[Counting],
     ) -> None:
         """Give an expert more texts, exactly as if they had been there from the beginning; see `remove`."""
         given = describe_domain(name, domain, description)
         with self._change:
             require_experts((name,), self.experts)
-            self._swap(self._parts.training.give(self._parts, name, given, keep_sample, counting))
+            self._swap(self._parts.training.give(self._parts, name, given, keep_sample, scorer, counting))
 
-    def remove(self, name: str, *more: str, contribution: str | None = None) -> None:
+    def remove(self, name: str, *more: str, contribution: str | None = None, scorer: ScorerChoice = "keep") -> None:
         """Take an expert out, or several at once: the router is then, bit for bit, one that never saw them.
 
         With the id of a `contribution`, only that one is taken from the expert, with the same result.
 
-        The law behind this: a router depends on what its experts were given and on the order of the experts, not on
-        the way it came there. Adding experts one by one gives the router that is fitted from all of them; an expert,
-        or a contribution, that is added and removed leaves no trace in table, calibration, statistics or samples.
-
-        Where the fit or tuning chose the scorer, every change chooses again, and has the closed form where too few
-        prompts are kept. Settings made by hand stay; docs/how-it-works.md lists what the law does not cover.
+        The law of change: a router depends on its scorer, on what its experts were given and on their order, not on
+        the way it came there. Experts added one by one give the router fitted from all of them with this scorer; what
+        is added and removed leaves no trace. `scorer="choose"` gives the router that the fit or tuning would have made.
         """
         with self._change:
             parts, names = self._parts, check_removal((name, *more), self.experts, contribution)
-            if contribution is None:
-                self._swap(parts.training.remove(parts, names))
-            else:
-                self._swap(parts.training.remove_contribution(parts, name, contribution))
+            self._swap(parts.training.remove(parts, names, contribution, scorer))
 
     def tune(self) -> tuple[Trial, ...]:
         """Choose scorer and selector anew on the prompts that were kept: everything tried, best first."""
@@ -339,6 +334,10 @@ class Router:
     def route_ids(self, prompts: Iterable[npt.ArrayLike], *, weights: Costs | None = None) -> list[Decision]:
         """Route prompts that are token ids already, as `router.tokenizer.encode` gives them."""
         return decide_ids(self._compiled, prompts, self._unknown, weights)
+
+    def route_kept(self) -> list[KeptPrompt]:
+        """Route every kept prompt by a fit that did not see it: what the router does with prompts like these."""
+        return self._parts.training.decide_kept(self._parts)
 
     @property
     def classes_(self) -> npt.NDArray[np.str_]:

@@ -115,6 +115,32 @@ def test_collect_keeps_prompts_only_when_asked(tmp_path: Path) -> None:
     assert "can then read those prompts" in " ".join(run("collect", "--help").stdout.split())
 
 
+# add, remove: before and after ---------------------------------------------------------------------------------
+
+
+def test_add_and_remove_keep_the_scorer_and_report_before_and_after(router: Path, tmp_path: Path) -> None:
+    cooking, scorer = tmp_path / "cooking.txt", Router.load(router).scorer
+    cooking.write_text("How long do I boil an egg?\nBread without yeast?\nRoast a chicken, how?\n")
+    shown = run("add", router, f"cooking={cooking}").stdout
+    assert Router.load(router).scorer == scorer and "as before" in shown
+    assert "held-out accuracy" in shown and "mean confidence" in shown
+    assert "of 600 kept prompts go elsewhere" in shown
+    change = run_json("add", router, "--merge", f"cooking={cooking}", "--scorer", "choose")["change"]
+    assert change["before"]["scorer"] == repr(scorer) != change["after"]["scorer"]
+    assert change["after"]["scorer"] == repr(Router.load(router).scorer)
+    assert change["before"]["prompts"] == 603 and change["compared"] == 603
+    assert all({"prompt", "expert", "before", "after"} < set(one) for one in change["examples"])
+    change = run_json("remove", router, "cooking", "--scorer", "choose")["change"]
+    assert change["after"]["scorer"] == repr(scorer) == repr(Router.load(router).scorer)
+    assert "no kept prompts to compare" not in shown
+    assert "not one of" in wrong_call("remove", router, "law", "--scorer", "blend")
+
+
+def test_without_kept_prompts_a_change_has_no_figures(tmp_path: Path) -> None:
+    run("fit", tmp_path / "r", *TRAINING[:3], "--no-sample")
+    assert "no kept prompts to compare" in run("remove", tmp_path / "r", "coding").stdout
+
+
 # tune ---------------------------------------------------------------------------------------------------------------
 
 

@@ -62,9 +62,9 @@ def test_a_background_stays_when_experts_come_and_go(tune: bool, tmp_path: Path)
         Router.fit({name: texts[name] for name in ("maths", "law")}, **options),
     )
     for some in (whole, Router.load(whole.save(tmp_path / "whole"))):
-        some.remove("cooking")
+        some.remove("cooking", scorer="choose")
         assert tiny.same_table(some, without)
-        some.add("cooking", texts["cooking"])
+        some.add("cooking", texts["cooking"], scorer="choose")
         assert tiny.same_table(some, Router.fit(texts, **options))
     assert tiny.contents(some.save(tmp_path / "again")) == tiny.contents(tmp_path / "whole")
 

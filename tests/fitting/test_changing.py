@@ -77,10 +77,10 @@ def test_a_calibration_learnt_with_an_expert_goes_with_it(tmp_path: Path) -> Non
     never, router = (Router.fit(sampled, embedding=tiny.embedding()) for _ in range(2))
     assert never.calibrated
     for keep_sample in (True, False):
-        router.add("new", counted(tiny.mixed(12), keep_sample=keep_sample))
+        router.add("new", counted(tiny.mixed(12), keep_sample=keep_sample), scorer="choose")
         assert router.calibrated == keep_sample
         assert router.compiled.rules.calibration != never.compiled.rules.calibration
-        router.remove("new")
+        router.remove("new", scorer="choose")
     assert tiny.contents(router.save(tmp_path / "one")) == tiny.contents(never.save(tmp_path / "two"))
 
 

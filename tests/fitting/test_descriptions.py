@@ -79,9 +79,9 @@ def test_added_and_removed_it_was_never_there(tmp_path: Path) -> None:
 def test_the_order_in_which_it_is_given_does_not_matter(tmp_path: Path) -> None:
     whole = fit(descriptions={"law": WORDS})
     merged = fit()
-    merged.merge("law", description=WORDS)
+    merged.merge("law", description=WORDS, scorer="choose")
     begun = Router.fit({**TEXTS, "law": []}, descriptions={"law": WORDS}, embedding=tiny.embedding())
-    begun.merge("law", TEXTS["law"])
+    begun.merge("law", TEXTS["law"], scorer="choose")
     first = saved(whole, tmp_path / "whole")
     assert first == saved(merged, tmp_path / "merged") == saved(begun, tmp_path / "begun")
 

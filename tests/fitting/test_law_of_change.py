@@ -1,12 +1,12 @@
 """The law of change, as `Router.remove` states it: a router depends on what it was given, not on how it came there.
 
-Each kind of router states it in the same words. Routers are compared by what they save, byte for byte.
+Each kind of router states it in the same words. Routers are compared by what they save, byte for byte. Where the fit or
+tuning chose the scorer, the law holds for changes that choose it again; `test_kept_scorer.py` has it for the others.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import permutations
@@ -16,71 +16,25 @@ from typing import Any
 import pytest
 
 import tiny
-from ir3de import Contribution, PromptRidge, Router, Statistics, collect
+from changed_routers import (
+    CHOOSE,
+    GIVEN,
+    KINDS,
+    MORE,
+    NAMES,
+    TEXTS,
+    FromOutcomes,
+    FromTexts,
+    choose_smaller_windows,
+    real_choose,
+)
+from ir3de import Router, collect
 from ir3de.errors import InputError
 from ir3de.policies import Policy
-from ir3de.scorers import Blend, Logistic
-from ir3de.statistics.counting import recount
+from ir3de.scorers import Blend
 from ir3de.tuning import choosing
 from laws import shown
 
-NAMES = ("maths", "law", "cooking")
-TEXTS = {name: tiny.sentences(name, 14, seed=5) for name in NAMES}
-MORE = {name: tiny.sentences(name, 6, seed=6) for name in NAMES}
-GIVEN = {
-    name: [
-        Contribution.of(collect(tiny.sentences(name, 9, seed=seed), embedding=tiny.embedding(), keep_sample=True))
-        for seed in (7, 8)
-    ]
-    for name in NAMES
-}
-ROWS = [
-    {"text": text, "task": task, "scores": {name: float(name == task) + 0.1 * (len(text) % 7) for name in NAMES}}
-    for task, some in TEXTS.items()
-    for text in some
-]
-
-
-class FromTexts:
-    """A router that is fitted from texts, with or without tuning."""
-
-    def __init__(self, given: dict[str, Any] = TEXTS, **options: Any) -> None:
-        self.given, self.options = given, options
-
-    def fit(self, names: Sequence[str]) -> Router:
-        options = self.options
-        if len(names) == 1 and options.get("tune"):  # one expert cannot be tuned, but a tuned router can shrink to it
-            options = {key: value for key, value in options.items() if key != "tune"}
-        return Router.fit({name: self.given[name] for name in names}, embedding=tiny.embedding(), **options)
-
-    def add(self, router: Router, name: str) -> None:
-        router.add(name, self.given[name])
-
-
-class FromOutcomes:
-    """A router that is fitted from the scores of models."""
-
-    def rows(self, names: Sequence[str]) -> list[dict[str, Any]]:
-        return [{**row, "scores": {name: row["scores"][name] for name in names}} for row in ROWS]
-
-    def fit(self, names: Sequence[str]) -> Router:
-        return Router.fit_outcomes(self.rows(names), embedding=tiny.embedding())
-
-    def add(self, router: Router, name: str) -> None:
-        router.add(name, self.rows([name]))
-
-
-KINDS = {
-    "chosen by the fit": FromTexts(),
-    "closed form": FromTexts(scorer=Blend()),
-    "logistic": FromTexts(scorer=Logistic()),
-    "with a scorer": FromTexts(scorer=PromptRidge(2.0)),
-    "tuned": FromTexts(tune=True),
-    "contributions": FromTexts(GIVEN),
-    "contributions, tuned": FromTexts(GIVEN, tune=True),
-    "both, tuned": FromTexts({**GIVEN, "law": TEXTS["law"]}, tune=True),
-    "outcomes": FromOutcomes(),
-}
 kinds = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 
 
@@ -96,7 +50,7 @@ def assert_same(one: Router, other: Router, folder: Path) -> None:
 @pytest.mark.parametrize("gone", NAMES)
 def test_removing_is_never_having_seen_it(kind: FromTexts, gone: str, tmp_path: Path) -> None:
     router = kind.fit(NAMES)
-    router.remove(gone)
+    router.remove(gone, **kind.change)
     assert_same(router, kind.fit([name for name in NAMES if name != gone]), tmp_path)
 
 
@@ -105,9 +59,9 @@ def test_removing_is_never_having_seen_it(kind: FromTexts, gone: str, tmp_path: 
 @pytest.mark.nightly
 def test_removing_several_at_once_is_removing_one_by_one(kind: FromTexts, tmp_path: Path) -> None:
     at_once, one_by_one = kind.fit(NAMES), kind.fit(NAMES)
-    at_once.remove("law", "maths")
-    one_by_one.remove("law")
-    one_by_one.remove("maths")
+    at_once.remove("law", "maths", **kind.change)
+    one_by_one.remove("law", **kind.change)
+    one_by_one.remove("maths", **kind.change)
     assert at_once.experts == ("cooking",)
     assert_same(at_once, one_by_one, tmp_path)
 
@@ -132,7 +86,7 @@ def test_added_and_removed_through_folders_in_another_order(kind: FromTexts, tmp
     router = kind.fit(("law", "maths"))
     kind.add(router, "cooking")
     router = Router.load(router.save(tmp_path / "saved"))
-    router.remove("law")
+    router.remove("law", **kind.change)
     router = Router.load(router.save(tmp_path / "saved"))
     assert_same(router, kind.fit(("maths", "cooking")), tmp_path)
 
@@ -143,7 +97,7 @@ def test_added_and_removed_through_folders_in_another_order(kind: FromTexts, tmp
 def test_shrunk_to_one_expert_and_grown_again(kind: FromTexts, tmp_path: Path) -> None:
     """One expert leaves nothing to tune on; a tuned router that grows again is tuned again."""
     router = kind.fit(NAMES[:2])
-    router.remove(NAMES[1])
+    router.remove(NAMES[1], **kind.change)
     assert tiny.same_table(router, kind.fit(NAMES[:1])) and router.trials == ()
     router = Router.load(router.save(tmp_path / "alone"))
     kind.add(router, NAMES[2])
@@ -154,7 +108,7 @@ def test_shrunk_to_one_expert_and_grown_again(kind: FromTexts, tmp_path: Path) -
 def test_more_of_an_expert_is_having_given_it_at_once(tune: bool, tmp_path: Path) -> None:
     options: dict[str, Any] = {"embedding": tiny.embedding(), "tune": tune}
     router = Router.fit(TEXTS, **options)
-    router.merge("law", MORE["law"])
+    router.merge("law", MORE["law"], scorer="choose")
     assert_same(router, Router.fit({**TEXTS, "law": [*MORE["law"], *TEXTS["law"]]}, **options), tmp_path)
 
 
@@ -166,26 +120,16 @@ def test_a_contribution_that_is_taken_out_was_never_there(tune: bool, tmp_path: 
     options: dict[str, Any] = {"embedding": tiny.embedding(), "tune": tune}
     router = Router.fit(TEXTS, **options)
     for one in GIVEN["law"]:
-        router.merge("law", one)
+        router.merge("law", one)  # the last change alone decides
     router = Router.load(router.save(tmp_path / "saved"))
-    router.remove("law", contribution=GIVEN["law"][0].id)
+    router.remove("law", contribution=GIVEN["law"][0].id, scorer="choose")
     merged = Router.fit(TEXTS, **options)
-    merged.merge("law", GIVEN["law"][1])
+    merged.merge("law", GIVEN["law"][1], scorer="choose")
     assert_same(router, merged, tmp_path / "first")
-    router.remove("law", contribution=GIVEN["law"][1].id)
+    router.remove("law", contribution=GIVEN["law"][1].id, scorer="choose")
     assert_same(router, Router.fit(TEXTS, **options), tmp_path / "second")
 
 
-def choose_smaller_windows(domains: Sequence[Statistics], *arguments: Any, windows: bool = True, **options: Any) -> Any:
-    """Tuning that always counts again in half the windows, where it may and every prompt is kept."""
-    choice = real_choose(domains, *arguments, windows=windows, **options)
-    if not windows or any(len(domain.sample) < domain.prompts for domain in domains):
-        return choice
-    counted = (recount(own.sample, tiny.embedding(), own.sums.window // 2) for own in domains)
-    return replace(choice, domains=tuple(counted))
-
-
-real_choose = choosing.choose
 real_fit_confidence = choosing.fit_confidence
 
 
@@ -201,16 +145,16 @@ def test_windows_are_chosen_again_from_those_that_were_counted(
     assert {own.sums.window for own in router.statistics.values()} == {64}
     if saved:
         router = Router.load(router.save(tmp_path / "saved"))
-    router.remove("law")
+    router.remove("law", scorer="choose")
     assert_same(router, kind.fit(("maths", "cooking")), tmp_path / "removed")
     kind.add(router, "law")
     together = kind.fit(("maths", "cooking", "law"))
     assert_same(router, together, tmp_path / "added")
     router.tune()
     assert tiny.same_table(router, together) and router.statistics == together.statistics
-    router.merge("law", GIVEN["law"][0])
+    router.merge("law", GIVEN["law"][0], scorer="choose")
     assert {own.sums.window for own in router.statistics.values()} == {128}  # a contribution keeps its windows
-    router.remove("law", contribution=GIVEN["law"][0].id)
+    router.remove("law", contribution=GIVEN["law"][0].id, scorer="choose")
     assert_same(router, together, tmp_path / "contribution")
 
 
@@ -267,10 +211,10 @@ def test_what_cannot_be_calibrated_is_refused_at_once() -> None:
 def test_where_a_newcomer_keeps_no_prompts_there_is_no_tuning_while_it_is_there(tmp_path: Path) -> None:
     router, never = (Router.fit(TEXTS, embedding=tiny.embedding(), tune=True) for _ in range(2))
     newcomer = collect(tiny.mixed(9), embedding=tiny.embedding(), keep_sample=False)
-    router.add("new", newcomer)
+    router.add("new", newcomer, scorer="choose")
     plain = Router.fit({**TEXTS, "new": newcomer}, embedding=tiny.embedding())
     assert tiny.same_table(router, plain) and router.trials == ()
-    router.remove("new")
+    router.remove("new", scorer="choose")
     assert_same(router, never, tmp_path)
 
 
@@ -283,12 +227,12 @@ def test_one_change_tunes_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     router = Router.fit({**TEXTS, "law": GIVEN["law"]}, embedding=tiny.embedding(), tune=True)
     monkeypatch.setattr(choosing, "choose", count)
-    router.add("new", tiny.mixed(9))
-    router.merge("law", MORE["law"])
-    router.remove("law", contribution=GIVEN["law"][0].id)
-    router.add("newer", tiny.mixed(9, seed=1))
-    router.remove("law")
-    router.remove("new", "newer")
+    router.add("new", tiny.mixed(9), **CHOOSE)
+    router.merge("law", MORE["law"], **CHOOSE)
+    router.remove("law", contribution=GIVEN["law"][0].id, **CHOOSE)
+    router.add("newer", tiny.mixed(9, seed=1), **CHOOSE)
+    router.remove("law", **CHOOSE)
+    router.remove("new", "newer", **CHOOSE)
     assert len(calls) == 6
 
 

@@ -19,9 +19,11 @@ from starlette.testclient import TestClient
 import tiny
 from ir3de import Router, collect
 from ir3de.artifact import read_header
+from ir3de.evaluation import measure_change
 from ir3de.gateway.admin import fit_process
 from ir3de.gateway.api_errors import ApiError
 from ir3de.gateway.gateway import Gateway
+from ir3de.policies import Policy
 from ir3de.statistics.files import save_statistics
 from saved import PROMPTS, first_router
 
@@ -53,7 +55,8 @@ def test_an_expert_comes_and_goes_and_leaves_no_trace(folder: Path) -> None:
         assert client.get("/admin/router").json() == changed
         more = {"name": "history", "texts": HISTORY[:1], "merge": True}
         assert client.post("/admin/experts", json=more).json()["prompts"] == 4
-        assert client.delete("/admin/experts/history").json() == {"name": "history", "removed": True}
+        removed = client.delete("/admin/experts/history").json()
+        assert (removed["name"], removed["removed"]) == ("history", True)
         assert names(client) == [*tiny.DOMAINS]
         assert decisions(client) == expected
         assert tiny.same_table(client.gateway.live.snapshot.router, first_router())
@@ -61,6 +64,37 @@ def test_an_expert_comes_and_goes_and_leaves_no_trace(folder: Path) -> None:
         actions = [line["action"] for line in client.get("/admin/audit").json()["data"]]
         assert actions == ["configured router", "remove expert", "merge expert", "add expert"]
     assert tiny.contents(folder / "router") == before  # the configured one is never written to
+
+
+def test_a_live_change_keeps_the_scorer_and_reports_before_and_after(folder: Path) -> None:
+    """Three prompts of a newcomer would choose other parameters for everybody."""
+    texts = {name: tiny.sentences(name, 14, seed=5) for name in tiny.DOMAINS}
+    Router.fit(texts, embedding=tiny.embedding()).save(folder / "router")
+    history = {"name": "history", "upstream": ENDPOINT, "texts": HISTORY}
+    served = {"threshold": 0.6, "default": "law"}
+    with admin(config(folder, routing=served)) as client:
+        scorer = client.get("/admin/router").json()["scorer"]
+        change = client.post("/admin/experts", json=history).json()["change"]
+        assert client.get("/admin/router").json()["scorer"] == scorer
+        before, after = change["before"], change["after"]
+        assert before["scorer"] == after["scorer"] and scorer["name"] in before["scorer"]
+        assert (before["prompts"], after["prompts"], change["compared"]) == (42, 45, 42)
+        for figures in (before, after):
+            assert figures["accuracy"]["low"] < figures["accuracy"]["value"] <= figures["accuracy"]["high"]
+            assert 0 < figures["mean_confidence"] < 1
+        (made,) = (folder / "state").glob("router-*")
+        routers = (Router.load(path).with_policy(Policy(0.6), default="law") for path in (folder / "router", made))
+        assert change == json.loads(json.dumps(measure_change(*routers).to_dict()))  # as the gateway serves them
+
+        again = client.post("/admin/experts", json={**history, "merge": True, "scorer": "choose"}).json()["change"]
+        together = Router.fit({**texts, "history": [*HISTORY, *HISTORY]}, embedding=tiny.embedding())
+        assert again["after"]["scorer"] == repr(together.scorer) != again["before"]["scorer"]
+        gone = client.delete("/admin/experts/history?scorer=choose").json()["change"]
+        assert gone["after"]["scorer"] == before["scorer"] and client.get("/admin/router").json()["scorer"] == scorer
+        assert client.delete("/admin/experts/law?scorer=blend").status_code == 422
+        assert client.post("/admin/experts", json={**history, "scorer": "blend"}).status_code == 422
+        endpoint = {"name": "maths", "upstream": ENDPOINT, "merge": True}
+        assert client.post("/admin/experts", json=endpoint).json()["change"] is None  # the router is as it was
 
 
 def test_naming_the_folder_that_serves_loads_what_is_there_now(folder: Path) -> None:

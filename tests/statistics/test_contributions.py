@@ -82,7 +82,7 @@ def test_without_a_ledger_tuning_is_taken_to_have_seen_everything(tmp_path: Path
     while_tuned().save(tmp_path / "router")
     (tmp_path / "router" / "ledger.jsonl").unlink()
     router = Router.load(tmp_path / "router")
-    router.remove("law", contribution="c1")
+    router.remove("law", contribution="c1", scorer="choose")
     assert router.trials == tuned(WHOLE[2]).trials
 
 
@@ -91,14 +91,14 @@ def test_windows_are_chosen_anew_where_only_texts_are_left() -> None:
     router, never = (Router.fit(texts, embedding=tiny.embedding()) for _ in range(2))
     router.merge("law", WHOLE[1])
     router.tune()
-    router.remove("law", contribution="c1")
+    router.remove("law", contribution="c1", scorer="choose")
     never.tune()
     assert router.trials == never.trials and tiny.same_table(router, never)
 
 
 def test_what_tuning_needed_can_still_be_taken_out() -> None:
     router = tuned(WHOLE[1], OWNERS["c3"])  # which brings no prompts
-    router.remove("law", contribution="c1")
+    router.remove("law", contribution="c1", scorer="choose")
     never = Router.fit({**tiny.domain_texts(), "law": OWNERS["c3"]}, embedding=tiny.embedding())
     assert router.trials == () and tiny.same_table(router, never)
 

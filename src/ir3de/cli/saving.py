@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ir3de.cli.changes import show_change
 from ir3de.cli.domains import CountedDomain, domains_table, list_repeats, note_skipped
 from ir3de.cli.options import refuse_existing
 from ir3de.cli.outcomes import describe_outcomes
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from ir3de.corpora.repeats import Repeats
+    from ir3de.evaluation.change import ChangeReport
     from ir3de.router import Router
 
 
@@ -34,19 +36,22 @@ def save_and_report(
     from_outcomes: bool = False,
     proving: Callable[[], Proven] | None = None,
     repeats: Repeats | None = None,
+    before: Router | None = None,
 ) -> None:
     """Save the router, and a serving copy where a second folder is named; `tuned` shows the trials.
 
-    `proving` measures the router once it is safely on disk.
+    `proving` measures the router once it is safely on disk. After a change, it is compared with the one `before`.
     """
     header, written = save_folders(out, router, folders)
     proven = None if proving is None else proving()
+    changed = None if before is None else _measure_change(out, before, router)
     for domain in counted:
         domain.discard_checkpoints()
     folder, *serving = folders
     solved = {"solve_seconds": round(seconds, 3)}
     saved = {"router": str(folder), "bytes": written[folder], "serving": str(serving[0]) if serving else None}
     saved |= {key: header[key] for key in ("experts", "default", "scorer", "selector", "embedding")}
+    saved |= {} if changed is None else {"change": changed.to_dict()}
     if from_outcomes:
         out.json(
             {**saved, "policy": header["policy"], "reason": header["reason"], "outcomes": header["outcomes"], **solved}
@@ -75,6 +80,8 @@ def save_and_report(
             out.warn(sentence)
         if tuned:
             out.note(trials_table(router.trials), line((why_chosen(router.trials), "")), "")
+        elif changed is not None:
+            show_change(out, changed)
         elif header.get("chosen_by") == "fit" and (choice := describe_choice(router.trials, header["reason"])):
             out.note(line((choice, "")), "")
     experts = f"{len(router.experts)} {'model' if from_outcomes else 'expert'}{'s' * (len(router.experts) > 1)}"
@@ -92,6 +99,13 @@ def save_and_report(
     out.note(hint(f'ir3de route {folder} "your prompt"'))
     if is_ready(proven):
         out.note(serve_hint(router, folder))
+
+
+def _measure_change(out: Output, before: Router, after: Router) -> ChangeReport:
+    from ir3de.evaluation import measure_change
+
+    with out.spinner("comparing with the router before"):
+        return measure_change(before, after)
 
 
 def save_folders(out: Output, router: Router, folders: list[Path]) -> tuple[Mapping[str, Any], dict[Path, int]]:

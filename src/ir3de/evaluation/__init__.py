@@ -6,6 +6,7 @@ from ir3de.storage.lazy_exports import export_lazily
 
 if TYPE_CHECKING:
     from ir3de.evaluation.accuracy import ReliabilityBin, Report, evaluate
+    from ir3de.evaluation.change import ChangeReport, MovedPrompt, RouterFigures, measure_change
     from ir3de.evaluation.coverage import CoveragePoint, UnknownReport
     from ir3de.evaluation.frontier import CostQuality, Frontier, FrontierPoint, compute_frontier, measure_frontier
     from ir3de.evaluation.intervals import Estimate
@@ -40,6 +41,7 @@ else:
         __name__,
         {
             "accuracy": "ReliabilityBin Report evaluate",
+            "change": "ChangeReport MovedPrompt RouterFigures measure_change",
             "coverage": "CoveragePoint UnknownReport",
             "frontier": "CostQuality Frontier FrontierPoint compute_frontier measure_frontier",
             "intervals": "Estimate",
@@ -59,6 +61,7 @@ else:
 __all__ = [
     "Abstentions",
     "Case",
+    "ChangeReport",
     "Check",
     "ConfusedPair",
     "Contender",
@@ -72,6 +75,7 @@ __all__ = [
     "FrontierPoint",
     "HeldOut",
     "Mixed",
+    "MovedPrompt",
     "OutcomeReport",
     "Perturbation",
     "Proof",
@@ -80,6 +84,7 @@ __all__ = [
     "Report",
     "RobustnessReport",
     "RoutedPrompt",
+    "RouterFigures",
     "ShareCalibration",
     "StrongWeakReport",
     "Threshold",
@@ -95,6 +100,7 @@ __all__ = [
     "evaluate",
     "evaluate_outcomes",
     "fit_confidence",
+    "measure_change",
     "measure_frontier",
     "measure_order",
     "measure_robustness",

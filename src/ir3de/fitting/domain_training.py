@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
 from ir3de.embedding import Embedding
 from ir3de.engines.engine import Counting, check_counting
 from ir3de.errors import InputError
+from ir3de.fitting.amendment import Amendment, give, remove_experts, remove_part
 from ir3de.fitting.background import count_background
-from ir3de.fitting.domains import count_domain, describe_given, read_addition
-from ir3de.fitting.parts import Constant, Domain, Kind, OutcomeRows, RouterParts
+from ir3de.fitting.domains import CHOOSE_AGAIN, check_choice, count_domain, read_addition
+from ir3de.fitting.parts import Constant, Domain, KeptPrompt, Kind, OutcomeRows, RouterParts, ScorerChoice
 from ir3de.outcomes.expectation import Validation
 from ir3de.routing.compiled import CompiledRouter
 from ir3de.routing.decision import DecisionRules
@@ -27,11 +28,12 @@ from ir3de.selectors import Average, Selector
 from ir3de.statistics.contributions import Holding
 from ir3de.statistics.counting import Recipe, recount
 from ir3de.statistics.domain import Statistics
-from ir3de.storage.ledger import Action, Change
+from ir3de.storage.ledger import Change
 
 if TYPE_CHECKING:  # a process that only routes does not import it
     from ir3de.tuning import Trial
     from ir3de.tuning.choosing import ConfidenceModel
+    from ir3de.tuning.held_out import HeldOut
 
 
 Background: TypeAlias = Callable[[], "Statistics | None"]
@@ -46,12 +48,13 @@ class DomainTraining:
     statistics: Callable[[], Mapping[str, Statistics]]
     holdings: Callable[[], Mapping[str, Holding]] = dict  # of the experts that were given contributions
     trials: tuple[Mapping[str, Any], ...] = ()  # what tuning tried
-    chosen_by: ChosenBy = "caller"  # by whom scorer and selector were; all but the caller choose again at every change
+    chosen_by: ChosenBy = "caller"  # by whom scorer and selector were
     reason: str = ""  # why a fit took the closed form without trying anything else
     windows: Mapping[str, int] = field(default_factory=dict)  # of experts that tuning counted again in other windows
     background: Background = field(default_factory=lambda: Constant(None))  # what belongs to no domain
     kind: Kind = "domains"
     validation: Validation = field(default_factory=Validation)
+    held_out: Callable[[], HeldOut] | None = field(default=None, compare=False)  # where confidence was learnt here
 
     def outcomes(self) -> NoReturn:
         raise InputError(
@@ -78,55 +81,26 @@ class DomainTraining:
         return Recipe(self.windows.get(like, sums.window), keep_sample=keep_sample)
 
     def give(
-        self, parts: RouterParts, name: str, domain: Domain, keep_sample: bool | None, counting: Counting
+        self,
+        parts: RouterParts,
+        name: str,
+        domain: Domain,
+        keep_sample: bool | None,
+        scorer: ScorerChoice,
+        counting: Counting,
     ) -> RouterParts:
-        check_counting(counting)
-        action: Action = "merge" if name in parts.compiled.experts else "add"
-        embedding, recipe = parts.embedding(), self.recipe(name)
-        known = self.counted_statistics(embedding)
-        holding = self.holdings().get(name, Holding(known.get(name), ()))
-        count = partial(
-            count_domain,
-            name,
-            embedding=embedding,
-            keep_sample=recipe.keep_sample if keep_sample is None else keep_sample,
-            window=recipe.window,
-            counting=counting,
-        )
-        given = read_addition(name, domain, count, embedding, keep_sample=keep_sample is not False, holding=holding)
-        own = holding.own if given.own is None else given.own if holding.own is None else holding.own + given.own
-        holding = Holding(own, holding.contributions).with_more(given.contributions, name)
-        total = known[name] + given.total if name in known else given.total
-        before, after = known[name].digest if name in known else None, total.digest
-        changes = [Change.now(action, expert=name, given=one, before=before, after=after) for one in given.entries]
-        return self._change(parts, {**known, name: total}, {name: holding}, changes)
+        check_choice(scorer)  # before hours are spent on counting
+        return self._change(parts, give(parts, name, domain, keep_sample, counting), scorer)
 
     def give_rows(self, parts: RouterParts, rows: OutcomeRows, field: str, *, merge: bool) -> NoReturn:
         self.outcomes()
 
-    def remove(self, parts: RouterParts, names: Sequence[str]) -> RouterParts:
-        known, holdings, changes = dict(self.counted_statistics(parts.embedding())), self.holdings(), []
-        for name in names:
-            gone = known.pop(name)
-            contributions = holdings.get(name, Holding(None, ())).contributions
-            given = [one.given for one in contributions]  # each has an entry of its own, for its owner
-            changes += [
-                Change.now("remove", expert=name, given=one, before=gone.digest)
-                for one in (*given, describe_given(gone))
-            ]
-        return self._change(parts, known, {}, changes)
-
-    def remove_contribution(self, parts: RouterParts, name: str, contribution: str) -> RouterParts:
-        """Sums are integers, so the difference is the sum of the others; their sample of prompts is drawn again."""
-        known, holdings = self.counted_statistics(parts.embedding()), self.holdings()
-        if name not in holdings:
-            raise InputError(f"'{name}' has no contributions: its texts were counted here and cannot be told apart")
-        gone, left = holdings[name].without(contribution, name)
-        before, taken = known[name], gone.statistics()
-        rest = before.without_sample() - taken.without_sample()
-        after = replace(rest, sample=left.sample() if gone.kept else before.sample)
-        change = Change.now("remove", expert=name, given=gone.given, before=before.digest, after=after.digest)
-        return self._change(parts, {**known, name: after}, {name: left}, [change])
+    def remove(
+        self, parts: RouterParts, names: Sequence[str], contribution: str | None, scorer: ScorerChoice
+    ) -> RouterParts:
+        if contribution is None:
+            return self._change(parts, remove_experts(parts, names), scorer)
+        return self._change(parts, remove_part(parts, names[0], contribution), scorer)
 
     def tune(self, parts: RouterParts) -> tuple[RouterParts, tuple[Trial, ...]]:
         embedding = parts.embedding()
@@ -162,7 +136,7 @@ class DomainTraining:
         read: dict[str, Any] = {
             name: Constant.call(getattr(self, name)) for name in ("statistics", "holdings", "background")
         }
-        return replace(self, **read)
+        return replace(self, held_out=None, **read)
 
     def require_probabilities(self, why_not: str) -> None:
         return
@@ -186,19 +160,27 @@ class DomainTraining:
 
     def refit(self, parts: RouterParts) -> CompiledRouter:
         embedding, rules = parts.embedding(), parts.compiled.rules
-        if self.chosen_by == "fit":
-            return fit_chosen(self.statistics(), self.holdings(), embedding, rules, self.background)[0]
         return fit_statistics(self.statistics(), self.holdings(), embedding, self.scorer, rules, self.background)[0]
 
-    def _change(
-        self,
-        parts: RouterParts,
-        statistics: Mapping[str, Statistics],
-        changed: Mapping[str, Holding],
-        changes: list[Change],
-    ) -> RouterParts:
-        """Fit these statistics, with scorer and selector as they are, or chosen again where the router is tuned."""
-        rules, experts = parts.compiled.rules, tuple(statistics)
+    def decide_kept(self, parts: RouterParts) -> list[KeptPrompt]:
+        from ir3de.tuning.choosing import score_again
+
+        rules, statistics = parts.compiled.rules, self.statistics()
+        domains, background = list(statistics.values()), self.background()
+        held = self.held_out() if self.held_out else None
+        held = held or score_again(domains, parts.embedding(), self.scorer, rules.selector, background)
+        if held is None:
+            return []
+        prompts = {name: own.sample.split() for name, own in statistics.items() if own.sample is not None}
+        both = zip(held.experts.tolist(), held.places.tolist(), held.decide(rules), strict=True)
+        owned = [(rules.experts[expert], place, decision) for expert, place, decision in both]
+        return [KeptPrompt(name, prompts[name][place], decision) for name, place, decision in owned]
+
+    def _change(self, parts: RouterParts, amended: Amendment, scorer: ScorerChoice) -> RouterParts:
+        """Fit what is then there, with scorer and selector as they are or, if that is wanted, chosen again."""
+        check_choice(scorer)
+        statistics, rules = amended.statistics, parts.compiled.rules
+        experts = tuple(statistics)
         default = None if rules.default is None else rules.experts[rules.default]
         rules = DecisionRules(  # without any confidence: that of the router before the change may not be known yet
             experts,
@@ -206,16 +188,41 @@ class DomainTraining:
             experts.index(default) if default in experts else None,
             policy=rules.policy.among(experts),
         )
-        held, embedding = {**self.holdings(), **changed}, parts.embedding()
-        if self.chosen_by == "tuning":
+        held, embedding = _select_holdings(amended.holdings, statistics), parts.embedding()
+        if scorer == "keep":
+            compiled, training = self._keep_scorer(statistics, held, embedding, rules)
+        elif self.chosen_by == "tuning":
             compiled, training = _tune_again(statistics, held, embedding, rules, self.background)
-        elif self.chosen_by == "fit":
+        elif type(rules.selector) is Average:
             compiled, training = fit_chosen(statistics, held, embedding, rules, self.background)
-        else:
+        else:  # a fit with this selector takes the closed form
+            compiled, training = fit_statistics(statistics, held, embedding, Blend(), rules, self.background)
+        return parts.change(compiled, training, amended.entries)
+
+    def _keep_scorer(
+        self,
+        statistics: Mapping[str, Statistics],
+        holdings: Mapping[str, Holding],
+        embedding: Embedding,
+        rules: DecisionRules,
+    ) -> tuple[CompiledRouter, DomainTraining]:
+        """Fit the scorer that is there. The record of its choice stays too, and so do the windows that tuning chose."""
+        from ir3de.tuning.choosing import recount_all
+
+        owned = dict(statistics)
+        if self.windows:
+            known = self.statistics()
+            window = next(sums.window for name in self.windows if (sums := known[name].sums) is not None)
+            own = {name: one for name, one in statistics.items() if name not in holdings}  # contributions keep theirs
+            owned |= {name: recount_all(one, embedding, window) for name, one in own.items()}
+        try:
             compiled, training = fit_statistics(
-                statistics, held, embedding, self.scorer, rules, self.background, defer=True
+                owned, holdings, embedding, self.scorer, rules, self.background, defer=True
             )
-        return parts.change(compiled, training, changes)
+        except ConvergenceError as error:
+            raise InputError(f"{error}. The scorer cannot be kept: {CHOOSE_AGAIN} chooses another") from error
+        record: dict[str, Any] = {"trials": self.trials, "chosen_by": self.chosen_by, "reason": self.reason}
+        return compiled, replace(training, windows=_find_windows(statistics, owned), **record)
 
 
 def fit_domains(
@@ -264,12 +271,12 @@ def fit_statistics(
     from ir3de.tuning.choosing import calibrate
 
     domains = list(statistics.values())
-    parts = BlendParts(domains, embedding.rows) if type(scorer) is Blend else None
+    parts = _prepare(scorer, domains, embedding)
     confidence = calibrate(domains, embedding, scorer, rules.selector, parts, background=background())
     owned, held = dict(statistics), _select_holdings(holdings, statistics)
     training = DomainTraining(scorer, Constant(owned), Constant(held), background=background)
-    model = None if confidence is None else confidence if defer else Constant(confidence())
-    return _compile(training, embedding, rules, model, parts), training
+    model = None if confidence is None else Once(confidence) if defer else Constant(confidence())
+    return _compile(training, embedding, rules, model, parts)
 
 
 def fit_chosen(
@@ -290,7 +297,7 @@ def fit_chosen(
         choice.scorer, Constant(owned), Constant(held), tried, "fit", choice.reason, background=background
     )
     model = None if choice.confidence is None else Constant(choice.confidence())
-    return _compile(training, embedding, rules, model, choice.parts), training
+    return _compile(training, embedding, rules, model, choice.parts)
 
 
 def fit_tuned(
@@ -314,18 +321,20 @@ def fit_tuned(
     )
     choice = try_discriminative(choice, embedding, background())
     owned = dict(zip(statistics, choice.domains, strict=True))
-    windows = {
-        name: own.sums.window
-        for name, own in statistics.items()
-        if own.sums is not None and own.sums != owned[name].sums
-    }
+    windows = _find_windows(statistics, owned)
     tried = tuple(trial.to_dict() for trial in choice.trials)
     training = DomainTraining(
         choice.scorer, Constant(owned), Constant(held), tried, "tuning", windows=windows, background=background
     )
     rules = replace(rules, selector=choice.selector)
-    compiled = _compile(training, embedding, rules, Constant(choice.confidence), choice.parts)
-    return compiled, training, choice.trials
+    return *_compile(training, embedding, rules, Constant(choice.confidence), choice.parts), choice.trials
+
+
+def _find_windows(counted: Mapping[str, Statistics], owned: Mapping[str, Statistics]) -> dict[str, int]:
+    """The windows in which experts were counted that are now counted in others."""
+    return {
+        name: own.sums.window for name, own in counted.items() if own.sums is not None and own.sums != owned[name].sums
+    }
 
 
 def _tune_again(
@@ -351,7 +360,8 @@ def _compile(
     rules: DecisionRules,
     confidence: Callable[[], ConfidenceModel] | None,
     parts: BlendParts | LogisticParts | None,
-) -> CompiledRouter:
+) -> tuple[CompiledRouter, DomainTraining]:
+    """The read side, and the training data with the held-out prompts that confidence is learnt from."""
     # Even where there is no calibration: one learnt with other experts would tell of them after they are gone.
     rules = replace(rules, valuation=Probabilities(), familiarity=None, membership=None)
     if isinstance(confidence, Constant):
@@ -359,14 +369,21 @@ def _compile(
         valuation = Probabilities(known.calibration)
         rules = replace(rules, valuation=valuation, familiarity=known.familiarity, membership=known.membership)
     elif confidence is not None:
-        model = Once(confidence)
-        valuation = Probabilities().defer({"calibration": lambda: model().calibration})
+        valuation = Probabilities().defer({"calibration": lambda: confidence().calibration})
         rules = replace(rules, valuation=valuation).defer(
-            {"familiarity": lambda: model().familiarity, "membership": lambda: model().membership}
+            {"familiarity": lambda: confidence().familiarity, "membership": lambda: confidence().membership}
         )
     has_familiarity = confidence is not None and not embedding.is_multilingual
     table = training._build_table(embedding, rules.selector, parts, familiarity=has_familiarity)
-    return CompiledRouter.build(rules, table)
+    held_out = None if confidence is None else lambda: confidence().held_out
+    return CompiledRouter.build(rules, table), replace(training, held_out=held_out)
+
+
+def _prepare(scorer: Scorer, domains: Sequence[Statistics], embedding: Embedding) -> BlendParts | LogisticParts | None:
+    """What calibration and the table share."""
+    if type(scorer) is Blend:
+        return BlendParts(domains, embedding.rows)
+    return LogisticParts(domains, embedding.rows) if type(scorer) is Logistic else None
 
 
 def _select_holdings(holdings: Mapping[str, Holding], experts: Mapping[str, Statistics]) -> dict[str, Holding]:

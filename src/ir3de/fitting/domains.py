@@ -28,6 +28,8 @@ from ir3de.statistics.tables import refuse_table
 from ir3de.storage.cores import count_cores
 from ir3de.storage.ledger import DESCRIPTION, ContributionRecord
 
+CHOOSE_AGAIN = 'scorer="choose" (--scorer choose on the command line)'
+
 
 @dataclass(frozen=True)
 class Addition:
@@ -280,6 +282,12 @@ def check_name(name: object) -> str:
     if any("\ud800" <= character <= "\udfff" for character in name):
         raise InputError(f"an expert's name must not hold half of a surrogate pair, found {name!r}")
     return name
+
+
+def check_choice(scorer: object) -> None:
+    """Refuse what a change cannot do about the scorer."""
+    if scorer not in ("keep", "choose"):
+        raise InputError(f'scorer of a change must be "keep" or "choose", found {scorer!r}: `fit` takes other scorers')
 
 
 def check_new(name: str, experts: Collection[str]) -> None:

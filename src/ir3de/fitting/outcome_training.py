@@ -11,7 +11,7 @@ from ir3de.engines.engine import Counting, check_counting
 from ir3de.errors import InputError
 from ir3de.fitting.descriptions import DescribedDomain
 from ir3de.fitting.domains import check_name, describe_mismatch
-from ir3de.fitting.parts import Constant, Domain, Kind, OutcomeRows, RouterParts
+from ir3de.fitting.parts import Constant, Domain, KeptPrompt, Kind, OutcomeRows, RouterParts, ScorerChoice
 from ir3de.outcomes.expectation import Shrinkage, Validation
 from ir3de.outcomes.sums import Outcomes
 from ir3de.routing.compiled import CompiledRouter
@@ -52,7 +52,13 @@ class OutcomeTraining:
         self._refuse("models are added from rows with their scores (--outcomes on the command line)")
 
     def give(
-        self, parts: RouterParts, name: str, domain: Domain, keep_sample: bool | None, counting: Counting
+        self,
+        parts: RouterParts,
+        name: str,
+        domain: Domain,
+        keep_sample: bool | None,
+        scorer: ScorerChoice,
+        counting: Counting,
     ) -> RouterParts:
         check_counting(counting)
         action: Action = "merge" if name in parts.compiled.experts else "add"
@@ -70,14 +76,15 @@ class OutcomeTraining:
         changes = [Change.now("merge" if model in known else "add", expert=model) for model in more.models]
         return self._change(parts, before + more, changes)
 
-    def remove(self, parts: RouterParts, names: Sequence[str]) -> RouterParts:
+    def remove(
+        self, parts: RouterParts, names: Sequence[str], contribution: str | None, scorer: ScorerChoice
+    ) -> RouterParts:
+        if contribution is not None:
+            self._refuse("it has no contributions; remove the model, and add it again from other rows")
         outcomes = self.outcomes()
         for name in names:
             outcomes = outcomes.without(name)
         return self._change(parts, outcomes, [Change.now("remove", expert=name) for name in names])
-
-    def remove_contribution(self, parts: RouterParts, name: str, contribution: str) -> NoReturn:
-        self._refuse("it has no contributions; remove the model, and add it again from other rows")
 
     def tune(self, parts: RouterParts) -> NoReturn:
         self._refuse("there is nothing to tune, its shrinkage is cross-validated at every fit")
@@ -99,6 +106,9 @@ class OutcomeTraining:
 
     def build_table(self, embedding: Embedding, rules: DecisionRules) -> Table:
         return _compile(self.outcomes(), embedding, rules, self.scorer)[0].table
+
+    def decide_kept(self, parts: RouterParts) -> list[KeptPrompt]:
+        return []
 
     def refit(self, parts: RouterParts) -> CompiledRouter:
         return _compile(self.outcomes(), parts.embedding(), parts.compiled.rules, self.scorer)[0]

@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypeVar, cast
 
+import numpy as np
+import numpy.typing as npt
+
 from ir3de.embedding import Embedding, Tokenizer
 from ir3de.engines.domains import Files
 from ir3de.engines.engine import Counting
@@ -16,7 +19,7 @@ from ir3de.outcomes.expectation import Shrinkage, Validation
 from ir3de.outcomes.sums import Outcomes
 from ir3de.policies import Calibration, Policy, check_policy
 from ir3de.routing.compiled import CompiledRouter
-from ir3de.routing.decision import DecisionRules
+from ir3de.routing.decision import Decision, DecisionRules
 from ir3de.routing.valuation import Probabilities
 from ir3de.scorers import Scorer
 from ir3de.scorers.table import Table
@@ -35,7 +38,17 @@ OutcomeRows: TypeAlias = "Iterable[Mapping[str, Any]] | Outcomes"  # rows, or wh
 # rows with its scores
 Domain: TypeAlias = "Iterable[str | Mapping[str, Any]] | Files | Counted | Sequence[Counted] | OutcomeRows"
 Kind = Literal["domains", "outcomes"]
+ScorerChoice = Literal["keep", "choose"]  # what a change does about the scorer
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False)
+class KeptPrompt:
+    """A prompt of the sample, its expert, and the decision of a fit that did not see it."""
+
+    expert: str
+    ids: npt.NDArray[np.uint32]
+    decision: Decision
 
 
 @dataclass(frozen=True)
@@ -91,18 +104,23 @@ class TrainingData(Protocol):
     def outcomes(self) -> Callable[[], Outcomes]: ...
 
     def give(
-        self, parts: RouterParts, name: str, domain: Domain, keep_sample: bool | None, counting: Counting
+        self,
+        parts: RouterParts,
+        name: str,
+        domain: Domain,
+        keep_sample: bool | None,
+        scorer: ScorerChoice,
+        counting: Counting,
     ) -> RouterParts:
         """Add an expert, or give one that is there more."""
 
     def give_rows(self, parts: RouterParts, rows: OutcomeRows, field: str, *, merge: bool) -> RouterParts:
         """Add the models of outcome rows; `merge` lets those that are there have more rows."""
 
-    def remove(self, parts: RouterParts, names: Sequence[str]) -> RouterParts:
-        """Take experts out, as if they had never been there."""
-
-    def remove_contribution(self, parts: RouterParts, name: str, contribution: str) -> RouterParts:
-        """Take out what one owner gave an expert, as if it had never been given."""
+    def remove(
+        self, parts: RouterParts, names: Sequence[str], contribution: str | None, scorer: ScorerChoice
+    ) -> RouterParts:
+        """Take experts out, or what one owner gave an expert, as if it had never been there."""
 
     def tune(self, parts: RouterParts) -> tuple[RouterParts, tuple[Trial, ...]]:
         """Choose scorer and selector again; also returns what was tried."""
@@ -127,6 +145,9 @@ class TrainingData(Protocol):
 
     def refit(self, parts: RouterParts) -> CompiledRouter:
         """Fit from scratch with scorer and selector as they are: what the parts must have."""
+
+    def decide_kept(self, parts: RouterParts) -> list[KeptPrompt]:
+        """Every kept prompt, decided by a fit that did not see it; none where none can be held out."""
 
     def build_table(self, embedding: Embedding, rules: DecisionRules) -> Table:
         """The table that this training data gives with its scorer."""

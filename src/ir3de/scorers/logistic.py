@@ -108,8 +108,9 @@ class LogisticParts:
     def __init__(self, domains: Sequence[Statistics], embeddings: Embeddings, blend: BlendParts | None = None) -> None:
         if bare := sum(domain.sample is None for domain in domains):
             raise InputError(
-                f"logistic regression is fitted to kept prompts, and {bare} of {len(domains)} experts have none: fit "
-                "from texts, collect with keep_sample=True, or use Blend (--scorer blend)"
+                f"logistic regression is fitted to kept prompts, and {bare} of {len(domains)} experts have none: give "
+                "texts, collect with keep_sample=True, or use another scorer: Blend (--scorer blend) in a fit, "
+                'scorer="choose" (--scorer choose) in a change'
             )
         self.domains, self.embeddings = domains, embeddings
         self.blend = blend or BlendParts(domains, embeddings)

@@ -95,6 +95,10 @@ class Sample:
         """Where each prompt begins in `ids`."""
         return np.cumsum(self.kept) - self.kept
 
+    def split(self) -> list[npt.NDArray[np.uint32]]:
+        """The ids of each prompt."""
+        return np.split(self.ids, self.starts[1:])
+
     def count_sources(self) -> int:
         """How many sources the prompts came from, as far as they are known."""
         return len(np.unique(self.sources[self.sources > 0]))

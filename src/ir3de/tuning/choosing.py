@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,13 +15,14 @@ from ir3de.policies import Calibration, Familiarity, Membership
 from ir3de.scorers import Blend, Posterior, PromptRidge, Scorer, TokenRidge
 from ir3de.scorers.arithmetic import TRIALS, steps
 from ir3de.scorers.blend import BlendParts
-from ir3de.scorers.logistic import LogisticParts
+from ir3de.scorers.logistic import Logistic, LogisticParts
 from ir3de.selectors import AllTokens, Average, EntropyTopK, Selector
 from ir3de.statistics.counting import recount, split_windows
 from ir3de.statistics.domain import Statistics
 from ir3de.tuning.calibrating import Views, fit_calibration, fit_familiarity, measure_familiarity
-from ir3de.tuning.evidence import Components, fit_tables, score_tables, score_views
+from ir3de.tuning.evidence import Comparison, Components, fit_tables, score_tables, score_views, take_enough
 from ir3de.tuning.folds import Fold, make_folds
+from ir3de.tuning.held_out import HeldOut
 from ir3de.tuning.unknowns import fit_membership
 
 STRENGTHS = (2.0, 8.0, 32.0)
@@ -71,6 +72,7 @@ class ConfidenceModel:
     calibration: Calibration
     familiarity: Familiarity | None  # None where tokens say nothing about other languages
     membership: Membership | None  # None without a background
+    held_out: HeldOut = field(compare=False)  # what it was learnt from
 
 
 @dataclass(frozen=True)
@@ -90,19 +92,31 @@ def calibrate(
     embedding: Embedding,
     scorer: Scorer,
     selector: Selector,
-    parts: BlendParts | None = None,
+    parts: BlendParts | LogisticParts | None = None,
     *,
     background: Statistics | None = None,
 ) -> Callable[[], ConfidenceModel] | None:
     """A function that fits the confidence model on held-out prompts; None where no sample of prompts was kept.
 
-    The prompts are prepared at once, and what cannot be calibrated is refused. `parts` are those of a blend of these
-    domains, where they are known already.
+    The prompts are prepared at once, and what cannot be calibrated is refused. `parts` are those of the scorer for
+    these domains, where they are known already.
     """
-    folds = make_folds(domains, embedding, background, cap=selector.cap) if len(domains) > 1 else []
+    folds = hold_out(domains, embedding, scorer, selector, background)
     if not folds:
         return None
     return lambda: fit_confidence(folds, score_held_out(folds, scorer, selector, parts))
+
+
+def hold_out(
+    domains: Sequence[Statistics],
+    embedding: Embedding,
+    scorer: Scorer,
+    selector: Selector,
+    background: Statistics | None,
+) -> list[Fold]:
+    """The folds on which the confidence of a scorer is learnt; none where no sample of prompts was kept."""
+    folds = make_folds(domains, embedding, background, cap=selector.cap) if len(domains) > 1 else []
+    return take_enough(folds) if isinstance(scorer, Logistic) else folds
 
 
 def choose(
@@ -154,6 +168,11 @@ def _list_windows(domains: Sequence[Statistics]) -> list[int]:
     return [window for window in WINDOWS if window not in known and any(count(window) != count(one) for one in known)]
 
 
+def recount_all(domain: Statistics, embedding: Embedding, window: int) -> Statistics:
+    """The domain counted in windows of that size; as it is where not every prompt is kept."""
+    return recount(domain.sample, embedding, window) if domain.sample and _has_all_prompts(domain) else domain
+
+
 def _has_all_prompts(domain: Statistics) -> bool:
     """Whether every prompt is in the sample, so that all can be counted again in other windows."""
     sample = domain.sample
@@ -170,14 +189,38 @@ def fit_confidence(folds: Sequence[Fold], views: Views) -> ConfidenceModel:
     calibration, _ = fit_calibration(views.scored)
     measured = [measure_familiarity(fold) for fold in folds]
     familiarity = None if folds[0].deal.embedding.is_multilingual else fit_familiarity(measured)
-    return ConfidenceModel(calibration, familiarity, fit_membership(folds, views, calibration, familiarity, measured))
+    membership = fit_membership(folds, views, calibration, familiarity, measured)
+    return ConfidenceModel(calibration, familiarity, membership, HeldOut.gather(folds, views, measured))
 
 
-def score_held_out(folds: Sequence[Fold], scorer: Scorer, selector: Selector, parts: BlendParts | None = None) -> Views:
-    """The evidence for held-out prompts: of a blend from its parts, of any other scorer from tables."""
-    if isinstance(scorer, Blend) and type(selector) is Average:
-        deal = folds[0].deal
-        return Components(folds, parts or BlendParts(deal.domains, deal.embedding.rows)).blend(scorer)
+def score_again(
+    domains: Sequence[Statistics],
+    embedding: Embedding,
+    scorer: Scorer,
+    selector: Selector,
+    background: Statistics | None,
+) -> HeldOut | None:
+    """The held-out prompts of a fit, as its confidence was learnt from them; None where none can be held out."""
+    folds = hold_out(domains, embedding, scorer, selector, background)
+    if not folds:
+        return None
+    views = score_held_out(folds, scorer, selector)
+    return HeldOut.gather(folds, views, [measure_familiarity(fold) for fold in folds])
+
+
+def score_held_out(
+    folds: Sequence[Fold],
+    scorer: Scorer,
+    selector: Selector,
+    parts: BlendParts | LogisticParts | None = None,
+) -> Views:
+    """The evidence for held-out prompts: of a blend and of a discriminative fit from parts, of others from tables."""
+    domains, rows = folds[0].deal.domains, folds[0].deal.embedding.rows
+    if type(selector) is Average and isinstance(scorer, Blend):
+        return Components(folds, parts if isinstance(parts, BlendParts) else BlendParts(domains, rows)).blend(scorer)
+    if type(selector) is Average and isinstance(scorer, Logistic):
+        known = parts if isinstance(parts, LogisticParts) else LogisticParts(domains, rows)
+        return Comparison(known, folds).score(scorer)
     return score_views(folds, scorer, selector)
 
 

@@ -18,11 +18,12 @@ from ir3de.scorers.posterior import balance, log_evidence
 from ir3de.scorers.ridge import add_grams, require_prompt_sums
 from ir3de.scorers.sparse_matrix import Numbers
 from ir3de.scorers.table import Table
-from ir3de.selectors import Ballots, EntropyTopK, Selector
+from ir3de.selectors import Average, Ballots, EntropyTopK, Selector
 from ir3de.statistics.prompt_sums import unpack_triangle
 from ir3de.tuning.calibrating import Scored, Views
 from ir3de.tuning.folds import Fold, HeldOutPrompts, mean_pair_rows, mean_rows
 
+ENOUGH_PROMPTS = 1_000  # held out: further folds are not worth the solves of a discriminative fit
 MANY_TOKENS = 64  # per column of the embedding: then a fold's token ridge takes A from all prompts
 
 Floats = npt.NDArray[np.float64]
@@ -254,6 +255,43 @@ class Components:
         """The evidence for the held-out prompts of all folds."""
         both = zip(evidence, self.folds, strict=True)
         return Views.join_folds(self.folds, [Scored(S, fold.views.lengths, fold.views.experts) for S, fold in both])
+
+
+class Comparison:
+    """The evidence of the closed form and of discriminative fits for the held-out prompts of some folds."""
+
+    def __init__(self, parts: LogisticParts, folds: Sequence[Fold]) -> None:
+        self.parts, self.folds = parts, folds
+        self.components = Components(folds, parts.blend)
+        self.usual = Logistic.for_prompts(parts.domains)
+        self._closed = self.components.score_blend(Blend())
+        self._logistic: dict[Logistic, list[Evidence]] = {}
+
+    def score(self, scorer: Scorer, selector: Selector | None = None) -> Views:
+        """The evidence of any scorer. That of a `Logistic` is L/|L| + closed · B/|B|, and L is fitted once."""
+        if isinstance(scorer, Blend):
+            return self.components.blend(scorer)
+        if not isinstance(scorer, Logistic):
+            return score_views(self.folds, scorer, selector or Average())
+        alone = replace(scorer, closed=0.0)
+        if alone not in self._logistic:
+            self._logistic[alone] = [_score_logistic(self.parts, alone, fold) for fold in self.folds]
+        share = scorer.closed / (self.parts.closed_size or 1.0)
+        both = zip(self._closed, self._logistic[alone], strict=True)
+        return self.components.join([L + share * B for B, L in both])
+
+
+def _score_logistic(parts: LogisticParts, scorer: Logistic, fold: Fold) -> Evidence:
+    """What a discriminative fit without the held-out prompts says of them."""
+    table, pairs = fit_logistic_fold(parts, scorer, fold)
+    found = mean_rows(table, fold.views)
+    return found if pairs is None else found + mean_pair_rows(pairs, fold.views)
+
+
+def take_enough(folds: Sequence[Fold]) -> list[Fold]:
+    """The first folds, until enough prompts are held out."""
+    before = np.cumsum([0, *(int(fold.held.sum()) for fold in folds)])
+    return [fold for fold, held in zip(folds, before, strict=False) if held < ENOUGH_PROMPTS]
 
 
 def _sum_groups(rows: npt.NDArray[np.floating], groups: npt.NDArray[np.int64], count: int) -> Floats:

@@ -23,8 +23,8 @@ from ir3de.statistics.counting import recount
 from ir3de.statistics.domain import Statistics
 from ir3de.tuning.calibrating import Floats, Views, fit_calibration
 from ir3de.tuning.choosing import Choice, ConfidenceModel, Trial, calibrate, fit_confidence
-from ir3de.tuning.evidence import Components, Evidence, fit_logistic_fold, score_views
-from ir3de.tuning.folds import Deal, Fold, make_folds, mean_pair_rows, mean_rows
+from ir3de.tuning.evidence import Comparison, take_enough
+from ir3de.tuning.folds import Deal, Fold, make_folds
 from ir3de.tuning.hard_folds import hold_out_groups
 
 # The weight of the closed form that is tried beside the usual one, and the lead that it needs.
@@ -32,7 +32,6 @@ CLOSED_WEIGHTS = {1.0: 0.005, 0.3: 0.01}
 MIN_LEAD_OF_LOGISTIC = 0.005  # of the usual sum over what tuning chose: it scores pairs, which take time
 HARD_SHARE = 0.2  # of a loss on clusters held out whole that counts: traffic seldom lacks whole clusters
 SOURCE_SHARE = 1.0  # of a loss on sources held out whole
-ENOUGH_PROMPTS = 1_000  # held out: further folds are not worth their solves
 MAX_HARD_PROMPTS = 2_000  # of all experts, in the hard folds
 
 
@@ -66,9 +65,13 @@ def choose_default(
         return take_closed_form("there are too few prompts to hold any out")
     parts = LogisticParts(domains, embedding.rows, blend)
     try:
-        return _choose(_Comparison(parts, _take_enough(folds)), _compare_hard(domains, embedding, selector), selector)
+        choice = _choose(Comparison(parts, take_enough(folds)), _compare_hard(domains, embedding, selector), selector)
     except ConvergenceError as error:
         return take_closed_form(str(error))
+    if isinstance(choice.scorer, Blend):  # its confidence comes from all folds, as that of a given scorer does
+        confidence = calibrate(domains, embedding, choice.scorer, selector, blend, background=background)
+        return replace(choice, confidence=confidence)
+    return choice
 
 
 def try_discriminative(choice: Choice, embedding: Embedding, background: Statistics | None = None) -> Choice:
@@ -76,11 +79,11 @@ def try_discriminative(choice: Choice, embedding: Embedding, background: Statist
     domains, cap = choice.domains, choice.selector.cap
     if not all(domain.sums and domain.sample is not None and len(domain.sample) for domain in domains):
         return choice
-    folds = _take_enough(make_folds(domains, embedding, background, cap=cap))
+    folds = take_enough(make_folds(domains, embedding, background, cap=cap))
     if not (folds[0].deal.windows > 0).all():
         return choice
     parts, average = LogisticParts(domains, embedding.rows, _find_blend(choice)), Average(cap=cap)
-    comparison = _Comparison(parts, folds)
+    comparison = Comparison(parts, folds)
     usual, best = comparison.usual, next(trial for trial in choice.trials if trial.chosen)
     fits = (usual, *(replace(usual, strength=usual.strength * times) for times in (1 / 3, 3.0)))
     fits += (replace(usual, means=2 * usual.means), replace(usual, pairs=2 * usual.pairs))
@@ -135,43 +138,6 @@ def _measure(
     )
 
 
-class _Comparison:
-    """The evidence of the closed form and of the discriminative fit for the held-out prompts of some folds."""
-
-    def __init__(self, parts: LogisticParts, folds: Sequence[Fold]) -> None:
-        self.parts, self.folds = parts, folds
-        self.components = Components(folds, parts.blend)
-        self.usual = Logistic.for_prompts(parts.domains)
-        self._closed = self.components.score_blend(Blend())
-        self._logistic: dict[Logistic, list[Evidence]] = {}
-
-    def score(self, scorer: Scorer, selector: Selector | None = None) -> Views:
-        """The evidence of any scorer. That of a `Logistic` is L/|L| + closed · B/|B|, and L is fitted once."""
-        if isinstance(scorer, Blend):
-            return self.components.blend(scorer)
-        if not isinstance(scorer, Logistic):
-            return score_views(self.folds, scorer, selector or Average())
-        alone = replace(scorer, closed=0.0)
-        if alone not in self._logistic:
-            self._logistic[alone] = [_score_logistic(self.parts, alone, fold) for fold in self.folds]
-        share = scorer.closed / (self.parts.closed_size or 1.0)
-        both = zip(self._closed, self._logistic[alone], strict=True)
-        return self.components.join([L + share * B for B, L in both])
-
-
-def _score_logistic(parts: LogisticParts, scorer: Logistic, fold: Fold) -> Evidence:
-    """What a discriminative fit without the held-out prompts says of them."""
-    table, pairs = fit_logistic_fold(parts, scorer, fold)
-    found = mean_rows(table, fold.views)
-    return found if pairs is None else found + mean_pair_rows(pairs, fold.views)
-
-
-def _take_enough(folds: Sequence[Fold]) -> list[Fold]:
-    """The first folds, until enough prompts are held out."""
-    before = np.cumsum([0, *(int(fold.held.sum()) for fold in folds)])
-    return [fold for fold, held in zip(folds, before, strict=False) if held < ENOUGH_PROMPTS]
-
-
 def _compare_hard(domains: Sequence[Statistics], embedding: Embedding, selector: Average) -> HardComparison | None:
     """The same on prompts whose sources, or clusters, are held out whole.
 
@@ -189,14 +155,14 @@ def _compare_hard(domains: Sequence[Statistics], embedding: Embedding, selector:
     fold = Fold(deal, held)
     if not fold.held.any():
         return None
-    return HardComparison(_Comparison(LogisticParts(small, embedding.rows), [fold]), are_sources)
+    return HardComparison(Comparison(LogisticParts(small, embedding.rows), [fold]), are_sources)
 
 
 @dataclass(frozen=True, eq=False)
 class HardComparison:
     """A comparison on groups of prompts that are held out whole."""
 
-    comparison: _Comparison
+    comparison: Comparison
     are_sources: bool
 
     @property
@@ -211,7 +177,7 @@ class HardComparison:
         return replace(trial, lead=lead, hard_accuracy=own, hard_groups="sources" if self.are_sources else "clusters")
 
 
-def _choose(random: _Comparison, hard: HardComparison | None, selector: Average) -> DefaultChoice:
+def _choose(random: Comparison, hard: HardComparison | None, selector: Average) -> DefaultChoice:
     """The usual sum, unless another one or the closed form clearly leads it."""
     usual = random.usual
     scorers: list[Blend | Logistic] = [usual, Blend()]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from copy import copy
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ir3de.cli import options
+from ir3de.cli.changes import scorer_choice_option
 from ir3de.cli.commands.fit_outcomes import ADD_TAKES, add_outcomes
 from ir3de.cli.costs import GivenCosts, complete_costs, cost_options
 from ir3de.cli.domains import check_sources, count_domain
@@ -22,6 +24,7 @@ from ir3de.errors import InputError, UnknownExpertError, name_some
 
 if TYPE_CHECKING:
     from ir3de.engines import Counting
+    from ir3de.fitting.parts import ScorerChoice
     from ir3de.router import Router
 
 
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
 @options.no_sample_option
 @cost_options
 @click.option("--merge", is_flag=True, help="Give more texts to experts that the router has already.")
+@scorer_choice_option
 @options.device_option
 @options.output_options
 @or_outcomes(add_outcomes, *ADD_TAKES)
@@ -45,19 +49,22 @@ def add(
     no_sample: bool,
     costs: GivenCosts,
     merge: bool,
+    scorer_choice: ScorerChoice,
     device: str | None,
     out: Output,
 ) -> None:
     """Add experts to a router, or more texts to its experts.
 
     The texts of the other experts are not read again. The result is exactly the router that a fit from all the counts
-    would give. PATH, --label and NAME=PATH are as in `ir3de fit`. With --outcomes, add models to an outcome router,
-    from rows with their scores.
+    with this scorer would give; with --scorer choose, the one that the fit itself would give. Printed are accuracy and
+    confidence before and after, and which kept prompts go elsewhere. PATH, --label and NAME=PATH are as in `ir3de fit`.
+    With --outcomes, add models to an outcome router, from rows with their scores.
 
     \b
     Examples:
       ir3de add router cooking=recipes.jsonl
       ir3de add router cooking --describe cooking="recipes, baking, kitchen tools"
+      ir3de add router cooking=recipes.jsonl --scorer choose
       ir3de add router --merge law=new-cases.csv
       ir3de add router --merge new.csv --label team
       ir3de add router --outcomes new-model.jsonl
@@ -90,13 +97,14 @@ def add(
         )
     begun = perf_counter()
     with changing(router_path) as router:
+        before = copy(router)
         with solving(out, arithmetic):
             for domain in counted:
                 change = router.merge if merge else router.add
-                keep_sample = False if no_sample else None
-                change(domain.name, domain.domain, description=domain.description, keep_sample=keep_sample)
+                how: Any = {"keep_sample": False if no_sample else None, "scorer": scorer_choice}
+                change(domain.name, domain.domain, description=domain.description, **how)
         router = router.with_policy(router.policy.with_changes(costs, {}))
-        save_and_report(out, router, [router_path.expanduser()], perf_counter() - begun, counted)
+        save_and_report(out, router, [router_path.expanduser()], perf_counter() - begun, counted, before=before)
 
 
 def _check_names(router: Router, names: Iterable[str], *, merge: bool) -> None:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ir3de.errors import ArtifactError, IR3DEError, name_some
+from ir3de.fitting.parts import ScorerChoice
 from ir3de.gateway.admin.bounded import Stopped, run_in_thread
 from ir3de.gateway.admin.changes import (
     AdminState,
@@ -61,6 +62,7 @@ class Caller:
 
 
 Change = Callable[[AdminState, threading.Event], tuple[Config, State]]
+Comparison = dict[str, Any] | None  # a router before and after; None where it was not fitted again
 
 
 class Administration:
@@ -84,21 +86,31 @@ class Administration:
     def etag(self) -> str:
         return compute_etag(self.current)
 
-    async def add(self, more: ExpertAddition, caller: Caller) -> None:
-        """Add an expert, or give more to one."""
+    async def add(self, more: ExpertAddition, caller: Caller) -> Comparison:
+        """Add an expert, or give more to one: the router before and after."""
+        found: Comparison = None
 
         def change(now: AdminState, stop: threading.Event) -> tuple[Config, State]:
-            return now.base, add_expert(now, self.folder, more, stop)
+            nonlocal found
+            state, found = add_expert(now, self.folder, more, stop)
+            return now.base, state
 
         await self._run_change(change, caller, action="merge expert" if more.merge else "add expert", expert=more.name)
+        return found
 
-    async def remove(self, name: str, caller: Caller, *, keep_domain: bool = False) -> None:
-        """Remove an expert."""
+    async def remove(
+        self, name: str, caller: Caller, *, keep_domain: bool = False, scorer: ScorerChoice = "keep"
+    ) -> Comparison:
+        """Remove an expert: the router before and after."""
+        found: Comparison = None
 
         def change(now: AdminState, stop: threading.Event) -> tuple[Config, State]:
-            return now.base, remove_expert(now, self.folder, name, stop, keep_domain=keep_domain)
+            nonlocal found
+            state, found = remove_expert(now, self.folder, name, stop, keep_domain=keep_domain, scorer=scorer)
+            return now.base, state
 
         await self._run_change(change, caller, action="remove expert", expert=name)
+        return found
 
     async def drain(self, name: str, label: str, caller: Caller, *, is_drained: bool) -> None:
         """Give a replica no more requests, or requests again."""

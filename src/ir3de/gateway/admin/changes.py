@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from ir3de.fitting.parts import ScorerChoice
 from ir3de.gateway.admin.fit_process import FitOrder, fit
 from ir3de.gateway.admin.follow import LoadedRouter, RouterFollower, is_address
 from ir3de.gateway.admin.state import RouterChoice, State, StateFolder
@@ -48,6 +49,8 @@ class ExpertAddition(Part):
     """Or a file with prompts, or with their statistics."""
     merge: Annotated[bool, Field(strict=True)] = False
     """Extend an expert that exists: add texts to its domain, or replace its endpoint."""
+    scorer: ScorerChoice = "keep"
+    """Whether the router keeps its scorer, or chooses it again as a fit does."""
 
 
 class RouterReplacement(Part):
@@ -80,7 +83,10 @@ class AdminState(Snapshot):
         return replace(self, loaded=loaded, router=router, digest=loaded.digest)
 
 
-def add_expert(now: AdminState, folder: StateFolder, more: ExpertAddition, stop: Event) -> State:
+Changed = tuple[State, dict[str, Any] | None]  # and the router before and after, where it was fitted again
+
+
+def add_expert(now: AdminState, folder: StateFolder, more: ExpertAddition, stop: Event) -> Changed:
     """The state with a new expert, or with more for one that exists."""
     name, served, routed = more.name, more.name in now.experts, more.name in now.router.experts
     if more.texts is not None and more.file is not None:
@@ -103,9 +109,10 @@ def add_expert(now: AdminState, folder: StateFolder, more: ExpertAddition, stop:
         state = state.with_expert(expert)
         state.apply_to(now.base, folder.path)  # raises if they do not fit together, before anything is fitted
     if not domain:
-        return state
+        return state, None
     check_changeable(now, "leave out texts and file")
-    return replace(state, router=_refit(now, folder, "more", more, stop))
+    router, found = _refit(now, folder, "more", more, stop)
+    return replace(state, router=router), found
 
 
 class ReplicaChange(Part):
@@ -130,7 +137,9 @@ def drain_replica(now: AdminState, name: str, label: str, *, is_drained: bool) -
     return now.state.with_drained(name, label, is_drained=is_drained)
 
 
-def remove_expert(now: AdminState, folder: StateFolder, name: str, stop: Event, *, keep_domain: bool) -> State:
+def remove_expert(
+    now: AdminState, folder: StateFolder, name: str, stop: Event, *, keep_domain: bool, scorer: ScorerChoice
+) -> Changed:
     """The state without an expert; with `keep_domain` the router keeps its domain, and others answer its prompts."""
     config, routed = now.config, name in now.router.experts
     served = name in now.experts
@@ -149,8 +158,9 @@ def remove_expert(now: AdminState, folder: StateFolder, name: str, stop: Event, 
         check_changeable(now, "remove its endpoint alone with ?domain=keep")
         if len(now.router.experts) == 1:
             raise ApiError(409, f"{name!r} is the only domain of the router: add another first", "last_expert")
-        state = replace(state, router=_refit(now, folder, "remove", ExpertAddition(name=name), stop))
-    return state
+        router, found = _refit(now, folder, "remove", ExpertAddition(name=name, scorer=scorer), stop)
+        return replace(state, router=router), found
+    return state, None
 
 
 def choose_router(now: AdminState, given: RouterReplacement | None) -> State:
@@ -197,8 +207,10 @@ def _check_variables(expert: ExpertConfig, config: Config) -> None:
     raise ApiError(422, f"{message} that begins with {EXPERT_VARIABLE_PREFIX}", "invalid_field", place)
 
 
-def _refit(now: AdminState, folder: StateFolder, action: Any, more: ExpertAddition, stop: Event) -> RouterChoice:
-    """Fit the changed router into a folder of the state folder; the original is not touched."""
+def _refit(
+    now: AdminState, folder: StateFolder, action: Any, more: ExpertAddition, stop: Event
+) -> tuple[RouterChoice, dict[str, Any] | None]:
+    """Fit the changed router into a folder of the state folder, and compare it with the original, which stays."""
     source, limits = Path(now.config.router.path).expanduser().resolve(), now.config.server.limits
     made = folder.new_router(source)
     order = FitOrder(
@@ -207,6 +219,9 @@ def _refit(now: AdminState, folder: StateFolder, action: Any, more: ExpertAdditi
         action,
         more.name,
         more.texts,
+        scorer_choice=more.scorer,
+        threshold=now.config.routing.threshold,
+        default=now.config.routing.default,
         seconds=limits.fit_seconds,
         memory_bytes=limits.fit_memory_bytes,
         text_bytes=limits.fit_text_bytes,
@@ -214,10 +229,10 @@ def _refit(now: AdminState, folder: StateFolder, action: Any, more: ExpertAdditi
     with tempfile.TemporaryDirectory(prefix="ir3de-upload-") as uploads:
         if more.file is not None:
             order = replace(order, file=_write_upload(more.file, Path(uploads)), file_name=more.file.name)
-        fit(order, stop)
+        found = fit(order, stop)
     choice = now.state.router
     base = choice.base if choice is not None and choice.own else now.digest
-    return folder.adopt(made, base)
+    return folder.adopt(made, base), found
 
 
 def _write_upload(upload: Upload, folder: Path) -> str:

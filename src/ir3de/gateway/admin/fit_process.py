@@ -18,13 +18,15 @@ import tempfile
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from copy import copy
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import monotonic
 from typing import Any, Literal
 
 from ir3de import errors
 from ir3de.errors import InputError, IR3DEError
+from ir3de.fitting.parts import ScorerChoice
 from ir3de.gateway.admin.bounded import STOP_CHECK_S, Stopped
 
 STATISTICS_SUFFIXES = (".stats", ".safetensors")
@@ -52,13 +54,16 @@ class FitOrder:
     file: str | None = None  # instead of texts: the full path of an uploaded file
     file_name: str = ""  # what the client called that file; error messages use it
     scorer: Mapping[str, Any] | None = None  # as a router's header describes it; the new router is a serving copy
+    scorer_choice: ScorerChoice = "keep"
+    threshold: float | None = None  # with which the gateway serves, where it differs from the router's own,
+    default: str | None = None  # and the default expert: before and after are measured with them
     seconds: float = 600.0
     memory_bytes: int = 2_000_000_000
     text_bytes: int = 200_000_000  # of the file after decompression
 
 
-def fit(order: FitOrder, stop: threading.Event | None = None) -> None:
-    """Carry out an order in a child process. If it refuses, the same error is raised here.
+def fit(order: FitOrder, stop: threading.Event | None = None) -> dict[str, Any] | None:
+    """Carry out an order in a child process: the router before and after. If it refuses, the same error is raised here.
 
     The child must never import a file that a client uploaded. `-P` keeps the current folder out of its module path,
     and the current folder is empty anyway.
@@ -89,6 +94,8 @@ def fit(order: FitOrder, stop: threading.Event | None = None) -> None:
     if status:
         last = (complaint.strip().splitlines() or ["no message"])[-1]
         raise FitFailed(f"the fit of '{order.name}' ended with status {status}: {last}")
+    found: dict[str, Any] | None = json.loads(printed)
+    return found
 
 
 def _run(command: list[str], order: FitOrder, stop: threading.Event, **options: Any) -> int:
@@ -139,8 +146,9 @@ def _read_end(file: Any) -> str:
 # in the child process -------------------------------------------------------------------------------------------
 
 
-def apply_order(order: FitOrder) -> None:
-    """Change the router and save it."""
+def apply_order(order: FitOrder) -> dict[str, Any] | None:
+    """Change the router and save it: what changed."""
+    from ir3de.evaluation import measure_change
     from ir3de.router import Router
     from ir3de.scorers.registry import SCORERS
 
@@ -149,13 +157,22 @@ def apply_order(order: FitOrder) -> None:
         own: Any = {"selector": router.selector, "default": router.default, "policy": router.policy}
         scorer = SCORERS.restore(order.scorer)
         Router.fit(router.statistics, embedding=router.embedding, scorer=scorer, **own).save(order.target, serving=True)
-        return
+        return None
+    before = copy(router)
     if order.action == "remove":
-        router.remove(order.name)
+        router.remove(order.name, scorer=order.scorer_choice)
     else:
-        domain = _read_domain(order, router.kind)
-        (router.merge if order.name in router.experts else router.add)(order.name, domain)
-    router.save(order.target)
+        change = router.merge if order.name in router.experts else router.add
+        change(order.name, _read_domain(order, router.kind), scorer=order.scorer_choice)
+    router.save(order.target)  # it learns confidence from the held-out prompts that are measured now
+    return measure_change(*(_serve(one, order) for one in (before, router))).to_dict()
+
+
+def _serve(router: Any, order: FitOrder) -> Any:
+    """The router as the gateway serves it."""
+    threshold = router.policy.threshold if order.threshold is None else order.threshold
+    default = order.default if order.default in router.experts else None
+    return router.with_policy(replace(router.policy, threshold=threshold), default=default)
 
 
 def _read_domain(order: FitOrder, kind: str) -> Any:
@@ -180,7 +197,8 @@ def main(path: str) -> int:
 
     try:
         with limit_expansion(order.text_bytes):
-            apply_order(order)
+            found = apply_order(order)
+        json.dump(found, sys.stdout)
         return 0
     except MemoryError:
         refusal = {"kind": InputError.__name__, "message": _describe_memory(order)}

@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -24,6 +24,8 @@ from ir3de.gateway.experts.snapshot import Expert
 from ir3de.gateway.requests.client import read_body
 from ir3de.storage.remote import hide_user
 
+T = TypeVar("T")
+
 MAX_AUDIT_LINES = 10_000  # of the audit log in one answer
 
 
@@ -37,18 +39,18 @@ async def add_expert(request: Request) -> Response:
     """Add an expert; with `merge`, extend one that exists."""
     administration = _get_administration(request)
     more = validate(ExpertAddition, await _read_json(request, administration))
-    await _run_unless_left(request, administration.add(more, _read_caller(request)))
+    found = await _run_unless_left(request, administration.add(more, _read_caller(request)))
     row = next(row for row in describe_experts(administration.current) if row["name"] == more.name)
-    return _respond(administration, row, status=200 if more.merge else 201)
+    return _respond(administration, {**row, "change": found}, status=200 if more.merge else 201)
 
 
 async def remove_expert(request: Request) -> Response:
     """Remove an expert; its requests in flight finish."""
     administration, domain = _get_administration(request), _read_option(request, "domain", "keep")
-    name = request.path_params["name"]
-    change = administration.remove(name, _read_caller(request), keep_domain=domain is not None)
-    await _run_unless_left(request, change)
-    return _respond(administration, {"name": name, "removed": True})
+    name, scorer = request.path_params["name"], _read_option(request, "scorer", "choose")
+    options: Any = {"keep_domain": domain is not None, "scorer": scorer or "keep"}
+    found = await _run_unless_left(request, administration.remove(name, _read_caller(request), **options))
+    return _respond(administration, {"name": name, "removed": True, "change": found})
 
 
 async def change_replica(request: Request) -> Response:
@@ -215,14 +217,14 @@ async def _read_json(request: Request, administration: Administration) -> object
         raise ApiError(400, f"the body is not JSON: {error}", "invalid_json") from None
 
 
-async def _run_unless_left(request: Request, change: Coroutine[Any, Any, None]) -> None:
+async def _run_unless_left(request: Request, change: Coroutine[Any, Any, T]) -> T:
     """Make a change. If the client disconnects before it is made, it is stopped."""
     task, left = asyncio.ensure_future(change), asyncio.ensure_future(_wait_until_left(request))
     try:
         await asyncio.wait((task, left), return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
             raise ApiError(499, "the client disconnected before the change was made", "stopped")
-        task.result()
+        return task.result()
     finally:
         task.cancel()
         left.cancel()

@@ -1,0 +1,95 @@
+"""What a change makes of a router: scorer, held-out accuracy, confidence, and the prompts that go elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ir3de.evaluation.intervals import Estimate, estimate_share
+from ir3de.evaluation.json_report import JSONReport
+from ir3de.fitting.parts import KeptPrompt
+from ir3de.router import Router
+
+MOST_EXAMPLES = 5
+MAX_EXAMPLE_TOKENS = 64
+
+
+@dataclass(frozen=True)
+class RouterFigures:
+    """A router on its kept prompts, each routed by a fit that did not see it. None where no prompt can be held out."""
+
+    scorer: str
+    selector: str
+    prompts: int  # held out
+    accuracy: Estimate | None  # how often the most probable expert is the right one
+    mean_confidence: float | None
+
+
+@dataclass(frozen=True)
+class MovedPrompt:
+    """A kept prompt that goes elsewhere; None stands for no expert: the router abstains and has no default."""
+
+    prompt: str
+    expert: str  # that the prompt belongs to
+    before: str | None
+    after: str | None
+    confidence_before: float
+    confidence_after: float
+
+
+@dataclass(frozen=True)
+class ChangeReport(JSONReport):
+    """A router before and after a change. Prompts that were kept before and after are compared."""
+
+    before: RouterFigures
+    after: RouterFigures
+    compared: int
+    moved: int
+    examples: tuple[MovedPrompt, ...]  # the surest before come first
+
+
+def measure_change(before: Router, after: Router) -> ChangeReport:
+    """Compare a router with what a change made of it; `copy.copy(router)` keeps the one before.
+
+    >>> import copy, ir3de
+    >>> from ir3de.corpora import examples
+    >>> from ir3de.evaluation import measure_change
+    >>> from ir3de.scorers import Blend
+    >>> router = ir3de.Router.fit(examples.prompts(), scorer=Blend())
+    >>> before = copy.copy(router)
+    >>> router.remove("law")
+    >>> found = measure_change(before, router)
+    >>> found.compared, found.after.scorer == found.before.scorer
+    (480, True)
+    """
+    kept = [router.route_kept() for router in (before, after)]
+    known: dict[tuple[str, bytes], list[KeptPrompt]] = {}
+    for one in kept[0]:
+        known.setdefault((one.expert, one.ids.tobytes()), []).append(one)
+    pairs = [(was.pop(0), now) for now in kept[1] if (was := known.get((now.expert, now.ids.tobytes())))]
+    moved = [(was, now) for was, now in pairs if was.decision.expert != now.decision.expert]
+    moved.sort(key=lambda pair: -(pair[0].decision.confidence or 0.0))
+    figures = _measure(before, kept[0]), _measure(after, kept[1])
+    return ChangeReport(*figures, len(pairs), len(moved), _describe(after, moved[:MOST_EXAMPLES]))
+
+
+def _measure(router: Router, kept: Sequence[KeptPrompt]) -> RouterFigures:
+    right = sum(one.decision.quality[0][0] == one.expert for one in kept)
+    accuracy = estimate_share(right, len(kept)) if kept else None
+    mean = sum(one.decision.confidence or 0.0 for one in kept) / len(kept) if kept else None
+    mean = None if mean is None else round(mean, 6)
+    return RouterFigures(repr(router.scorer), repr(router.selector), len(kept), accuracy, mean)
+
+
+def _describe(router: Router, moved: Sequence[tuple[KeptPrompt, KeptPrompt]]) -> tuple[MovedPrompt, ...]:
+    texts = router.tokenizer.decode_batch([now.ids[:MAX_EXAMPLE_TOKENS] for _, now in moved])
+    return tuple(
+        MovedPrompt(
+            text,
+            now.expert,
+            was.decision.expert,
+            now.decision.expert,
+            *(round(one.decision.confidence or 0.0, 6) for one in (was, now)),
+        )
+        for text, (was, now) in zip(texts, moved, strict=True)
+    )
