@@ -33,9 +33,11 @@ def build_head(
     """The headers: what the body is, the expert's key, the trace, and those of the client that may be forwarded."""
     more: dict[str, str] = {}
     if expert.authorization is not None:
-        more["authorization"] = expert.authorization
-        if wire.capability == "messages":  # as Anthropic's API has it
+        is_messages = wire.capability == "messages"
+        if is_messages:  # as Anthropic's API has it
             more["x-api-key"] = expert.authorization.removeprefix("Bearer ")
+        if not is_messages or "chat" in expert.config.capabilities:  # a server that has both APIs may want either
+            more["authorization"] = expert.authorization
     return build_upstream_head(received, request_id, {**more, **trace}, forwarded, kinds)
 
 

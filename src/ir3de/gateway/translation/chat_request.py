@@ -17,6 +17,7 @@ from ir3de.gateway.translation.faults import (
     refuse_unknown,
 )
 
+MAX_TEMPERATURE = 1  # of Anthropic's API; OpenAI's has 2
 DEFAULT_MAX_TOKENS = 4096  # Anthropic's API wants a number; an expert's `defaults` may have another one
 
 CARRIED = frozenset(
@@ -90,6 +91,8 @@ def build_messages_request(values: Mapping[str, Any], *, max_tokens: int = DEFAU
     for name in ("temperature", "top_p", "top_k", "stream"):
         if values.get(name) is not None:
             request[name] = values[name]
+    if isinstance(temperature := request.get("temperature"), int | float):
+        request["temperature"] = min(temperature, MAX_TEMPERATURE)
     if (user := values.get("safety_identifier") or values.get("user")) is not None:
         request["metadata"] = {"user_id": user}
     _add_tools(values, request)
@@ -114,7 +117,8 @@ def _build_messages(values: Mapping[str, Any]) -> tuple[str, list[dict[str, Any]
         elif role == "tool":
             _add_user_content(messages, [_build_tool_result(message, param)])
         elif role == "assistant":
-            messages.append({"role": "assistant", "content": _build_assistant_content(message, param)})
+            if said := _build_assistant_content(message, param):  # Anthropic's API rejects a turn without content
+                messages.append({"role": "assistant", "content": said})
         elif role == "function":
             raise UntranslatableError(f"{param} (function)", MESSAGES, "use tools")
         else:
@@ -192,15 +196,16 @@ def _build_assistant_content(message: Mapping[str, Any], param: str) -> str | li
             raise UntranslatableError(f"{param}.{name}", MESSAGES)
     content = message.get("content")
     said = _build_blocks("" if content is None else content, f"{param}.content")
+    if not isinstance(said, str):  # Anthropic's API rejects empty texts
+        said = [block for block in said if block["type"] != "text" or block["text"]]
     if isinstance(refusal := message.get("refusal"), str) and not said:
         said = refusal
     calls = message.get("tool_calls")
     if not calls:
         return said
-    texts = [{"type": "text", "text": said}] if isinstance(said, str) else said
+    texts = [{"type": "text", "text": said}] if isinstance(said, str) and said else said
     where = f"{param}.tool_calls"
-    uses = [_build_tool_use(call, f"{where}[{n}]") for n, call in enumerate(read_list(calls, where))]
-    return [*(block for block in texts if block.get("text")), *uses]  # Anthropic's API refuses empty texts
+    return [*texts, *(_build_tool_use(call, f"{where}[{n}]") for n, call in enumerate(read_list(calls, where)))]
 
 
 def _build_tool_use(call: object, param: str) -> Block:
