@@ -224,16 +224,16 @@ def test_a_router_replaced_between_its_header_and_its_files_is_read_again(
     """The one moment that matters, every time: the header has been read, and then another router is saved."""
     routers = [first_router(), second_router()]
     target = routers[0].save(tmp_path / "target", serving=serving)
-    real, made = files.read_json, []
+    real, made = files.parse_json, []
 
-    def read_json(*arguments: object, **options: object) -> files.Header:
+    def parse_json(*arguments: object, **options: object) -> files.Header:
         header = real(*arguments, **options)
         if len(made) < replacements:
             made.append(routers[(len(made) + 1) % 2])
             made[-1].save(target, serving=serving)
         return header
 
-    monkeypatch.setattr(files, "read_json", read_json)
+    monkeypatch.setattr(files, "parse_json", parse_json)
     loaded = Router.load(target)
     assert_same_router(loaded, made[-1])
     assert len(made) == replacements

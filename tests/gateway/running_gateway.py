@@ -150,7 +150,7 @@ def failing(status: int, **headers: str) -> Behaviour:
     return fail
 
 
-def config_for(upstream: str, router: Path, **changes: Any) -> Config:
+def config_for(upstream: str, router: Path, /, **changes: Any) -> Config:
     """A configuration with the three experts; `experts={"law": {…}}` changes one of them."""
     special = changes.pop("experts", {})
     experts = [{"name": name, "base_url": f"{upstream}/{name}/v1", **special.get(name, {})} for name in TEXTS]

@@ -207,14 +207,14 @@ def test_a_router_that_never_ends_or_never_begins_is_given_up(tmp_path: Path) ->
     with endless() as (_, address):
         source = AddressSource(f"{address}/endless", tmp_path / "cache")
         with pytest.raises(FetchError, match=r"more than 10,000,000 bytes.*server\.limits\.router_bytes"):
-            source.fetch(FetchBudget(router_bytes=10_000_000))
+            source.read_header(FetchBudget(router_bytes=10_000_000))
         source = AddressSource(f"{address}/hanging", tmp_path / "cache")
         with pytest.raises(FetchError, match=r"took longer than 0\.2 seconds \(server\.limits\.fetch_seconds\)"):
-            source.fetch(FetchBudget(0.2))
+            source.read_header(FetchBudget(0.2))
         stop = threading.Event()
         threading.Timer(0.2, stop.set).start()
         with pytest.raises(Stopped):
-            source.fetch(FetchBudget(stop=stop))
+            source.read_header(FetchBudget(stop=stop))
     assert not list(tmp_path.glob("**/*.*"))
 
 
@@ -225,7 +225,8 @@ def test_a_file_is_never_whole_in_memory(tmp_path: Path, folder: Path, monkeypat
         memory.pipe(f"memory://pieces/{path.name}", path.read_bytes())
     monkeypatch.setattr(FetchBudget, "spend", lambda self, count, place: sizes.append(count))
     try:
-        fetched = AddressSource("memory://pieces", tmp_path / "cache").fetch(FetchBudget())
+        source, budget = AddressSource("memory://pieces", tmp_path / "cache"), FetchBudget()
+        fetched = source.fetch(source.read_header(budget), budget)
     finally:
         memory.store.clear()
     assert max(sizes) == 1_000 and sum(sizes) == sum(path.stat().st_size for path in fetched.iterdir())

@@ -5,13 +5,15 @@ import logging
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import pytest
 
 import tiny
-from ir3de.artifact import read_header
+from ir3de.artifact import loading, read_header
 from ir3de.errors import ArtifactError, InputError
+from ir3de.gateway.admin.fetching import FolderSource
 from ir3de.gateway.admin.follow import RouterFollower, repeat
 from ir3de.storage import files
 from ir3de.storage.remote import hide_user
@@ -226,3 +228,35 @@ def test_looking_goes_on_whatever_goes_wrong(caplog: pytest.LogCaptureFixture) -
 
     assert asyncio.run(scenario())[:4] == [0, 1, 2, 3]
     assert warnings(caplog) == ["out of reach"]
+
+
+def test_a_router_is_served_under_its_own_hash_while_another_one_comes_and_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A → B → A while it is loaded: B comes before its files are opened, and A comes back after they were read."""
+    first, second = first_router(), second_router()
+    folder = first.save(tmp_path / "router")
+    digest = read_header(folder)["sha256"]
+    moments, fetch, load_tokenizer = [second, first], FolderSource.fetch, loading._load_tokenizer
+
+    def fetch_second(self: FolderSource, *given: Any) -> Path:
+        if len(moments) == 2:
+            moments.pop(0).save(folder)
+        return fetch(self, *given)
+
+    def load_then_first(*given: Any) -> Any:
+        found = load_tokenizer(*given)
+        if len(moments) == 1:
+            moments.pop().save(folder)
+        return found
+
+    monkeypatch.setattr(FolderSource, "fetch", fetch_second)
+    monkeypatch.setattr(loading, "_load_tokenizer", load_then_first)
+    follower = RouterFollower(str(folder), tmp_path / "cache")
+    loaded = follower.load()
+    assert not moments and read_header(folder)["sha256"] == digest  # it is as it was
+    assert_same_router(loaded.router, first if loaded.digest == digest else second)
+    found = follower.check() or loaded
+    assert found.digest == digest
+    assert_same_router(found.router, first)
+    assert follower.check() is None

@@ -5,6 +5,7 @@ from ir3de.artifact.folder import (
     KIND,
     VERSION,
     check_destination,
+    parse_header,
     read_expert_names,
     read_header,
     read_history,
@@ -12,7 +13,7 @@ from ir3de.artifact.folder import (
     save_router,
 )
 from ir3de.artifact.inspection import FileState, RouterFiles, holds_router, inspect_router
-from ir3de.artifact.loading import load_router, stamp
+from ir3de.artifact.loading import load_described, load_router, read_header_file, stamp
 from ir3de.artifact.part_files import is_ours
 
 __all__ = [
@@ -25,9 +26,12 @@ __all__ = [
     "holds_router",
     "inspect_router",
     "is_ours",
+    "load_described",
     "load_router",
+    "parse_header",
     "read_expert_names",
     "read_header",
+    "read_header_file",
     "read_history",
     "save_policy",
     "save_router",

@@ -143,7 +143,12 @@ def _compress(definition: bytes) -> bytes:
 
 def read_header(folder: Path) -> files.Header:
     """What a router's folder says of itself, as it was sealed."""
-    header = files.read_json(folder / HEADER, kind=KIND, version=VERSION)
+    return parse_header(files.read(folder / HEADER), folder)
+
+
+def parse_header(content: bytes, folder: Path) -> files.Header:
+    """The same from what was read of the header's file in `folder`."""
+    header = files.parse_json(content, folder / HEADER, kind=KIND, version=VERSION)
     files.check_seal(header, folder / HEADER)
     return header
 

@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 
 from ir3de.artifact.damage import HEADER, name_damage, refuse_serving
 from ir3de.artifact.domain_files import restore_domains
-from ir3de.artifact.folder import read_header, read_history
+from ir3de.artifact.folder import parse_header, read_history
 from ir3de.artifact.mapping import map_ballots, map_table
 from ir3de.artifact.outcome_files import restore_outcomes
 from ir3de.artifact.part_files import checked_path, read_part
@@ -26,6 +26,7 @@ from ir3de.routing.decision import DecisionRules
 from ir3de.routing.valuation import Valuation
 from ir3de.scorers.table import Table
 from ir3de.selectors import SELECTORS
+from ir3de.storage import files
 from ir3de.storage.packing import unpack_gzip
 from ir3de.storage.tensors import Tensors, from_safetensors, read_tensors
 
@@ -40,6 +41,21 @@ def stamp(path: Path) -> tuple[int, int] | None:
     return None
 
 
+def read_header_file(folder: Path) -> bytes:
+    """The header's file of a router's folder as it is now; or an error that says what is there instead."""
+    try:
+        found = "" if folder.is_dir() else "it is a file" if folder.exists() else "there is no such folder"
+    except OSError as error:  # a name that is too long
+        found = error.strerror or str(error)
+    if found:
+        raise ArtifactError(f"no router at {folder}: {found}. Name the folder of one, or make one with `ir3de fit`")
+    if not (folder / HEADER).is_file():
+        raise ArtifactError(
+            f"no router at {folder}: it holds no {HEADER}. Name the folder of one, or copy the whole folder again"
+        )
+    return files.read(folder / HEADER)
+
+
 def load_router(path: str | Path, *, mapped: bool = False, derived: str | Path | None = None) -> RouterParts:
     """Read a router's table and tokenizer; statistics and matrix are read when a change first needs them.
 
@@ -48,30 +64,23 @@ def load_router(path: str | Path, *, mapped: bool = False, derived: str | Path |
     table is mapped where it is, and the ballots are written beside it.
     """
     folder = Path(path).expanduser()
-    try:
-        found = "" if folder.is_dir() else "it is a file" if folder.exists() else "there is no such folder"
-    except OSError as error:  # a name that is too long
-        found = error.strerror or str(error)
-    if found:
-        raise ArtifactError(f"no router at {folder}: {found}. Name the folder of one, or make one with `ir3de fit`")
-    shared = (folder if derived is None else Path(derived).expanduser()) if mapped else None
-    for _ in range(_ATTEMPTS):
-        header = stamp(folder / HEADER)
+    for attempt in range(_ATTEMPTS):
+        before = stamp(folder / HEADER)
         try:
-            return _load(folder, shared)
+            header = parse_header(read_header_file(folder), folder)
+            return load_described(folder, header, mapped=mapped, derived=derived)
         except ArtifactError:
-            if stamp(folder / HEADER) == header:
+            if stamp(folder / HEADER) == before or attempt == _ATTEMPTS - 1:
                 raise
             # replaced between reading the header and its files: read the new one
-    return _load(folder, shared)
+    raise AssertionError("the last attempt has raised")
 
 
-def _load(folder: Path, shared: Path | None) -> RouterParts:
-    if not (folder / HEADER).is_file():
-        raise ArtifactError(
-            f"no router at {folder}: it holds no {HEADER}. Name the folder of one, or copy the whole folder again"
-        )
-    header = read_header(folder)
+def load_described(
+    folder: Path, header: Mapping[str, Any], *, mapped: bool = False, derived: str | Path | None = None
+) -> RouterParts:
+    """The router of a folder that this header describes, and no other: an error if it is replaced meanwhile."""
+    shared = (folder if derived is None else Path(derived).expanduser()) if mapped else None
     with name_damage(folder):
         embedding = lru_cache(maxsize=1)(partial(_load_embedding, folder, header))
         training: TrainingData

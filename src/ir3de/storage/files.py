@@ -192,8 +192,13 @@ def check_sha256(found: str, expected: str, path: Path) -> None:
 
 def read_json(path: Path, *, kind: str, version: int) -> Header:
     """A JSON header of the given kind, no newer than `version`."""
+    return parse_json(read(path), path, kind=kind, version=version)
+
+
+def parse_json(content: bytes, path: Path, *, kind: str, version: int) -> Header:
+    """The same from what was read at `path`."""
     try:
-        header = json.loads(read(path))
+        header = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise ArtifactError(
             f"{path} is damaged: it is not JSON ({error}). Copy it again from where it came from"

@@ -18,7 +18,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from ir3de.artifact import HEADER, KIND, VERSION, is_ours, stamp
+from ir3de.artifact import HEADER, KIND, VERSION, is_ours, read_header_file, stamp
 from ir3de.errors import ArtifactError, InputError, MissingExtraError
 from ir3de.gateway.admin.bounded import Stopped, call_within
 from ir3de.storage import files
@@ -69,11 +69,15 @@ class FolderSource:
         if now != self._stamp:  # a header that was only copied over itself is the same one
             self._stamp, self._version = now, None
             with suppress(OSError):
-                self._version = hashlib.sha256((self._path / HEADER).read_bytes()).hexdigest()
+                self._version = hash_header((self._path / HEADER).read_bytes())
         return self._version
 
-    def fetch(self, budget: FetchBudget) -> Path:
-        """A folder on this machine that holds the router."""
+    def read_header(self, budget: FetchBudget) -> bytes:
+        """The header's file as it is now."""
+        return read_header_file(self._path)
+
+    def fetch(self, content: bytes, budget: FetchBudget) -> Path:
+        """A folder on this machine that holds the router of this header."""
         return self._path
 
     def find_last(self) -> Path | None:
@@ -96,20 +100,19 @@ class AddressSource(FolderSource):
         self._shown = hide_secrets(address).rstrip("/")
 
     def read_version(self, budget: FetchBudget) -> object:
-        return hashlib.sha256(self._read_header(budget)).hexdigest()
+        return hash_header(self.read_header(budget))
 
     def find_last(self) -> Path | None:
         folders = [path.parent for path in self._cache.glob(f"*/{HEADER}")]
         return max(folders, key=lambda folder: (folder / HEADER).stat().st_mtime_ns, default=None)
 
-    def fetch(self, budget: FetchBudget) -> Path:
-        """Fetch what is published now. Several workers of one machine fetch it once."""
-        content = self._read_header(budget)
+    def fetch(self, content: bytes, budget: FetchBudget) -> Path:
+        """Fetch what this header describes. Several workers of one machine fetch it once."""
         try:
             needed, useful = self._wanted(content)
         except ArtifactError as error:
             raise FetchError(str(error)) from error
-        folder = self._cache / hashlib.sha256(content).hexdigest()[:16]
+        folder = self._cache / hash_header(content)[:16]
         with files.lock_folder(self._cache, wait_s=budget.seconds_left()):
             files.make_folder(folder)
             for left in folder.glob(".*.part"):  # by a process that was killed
@@ -165,7 +168,7 @@ class AddressSource(FolderSource):
             if sha.hexdigest() != part["sha256"]:
                 raise FetchError(f"{self._shown}/{part['name']} is damaged or half uploaded: upload it again")
 
-    def _read_header(self, budget: FetchBudget) -> bytes:
+    def read_header(self, budget: FetchBudget) -> bytes:
         content = bytearray()
 
         def keep(piece: bytes) -> None:
@@ -212,6 +215,11 @@ class AddressSource(FolderSource):
         except Exception as error:  # every kind of file system has errors of its own
             reason = f"{type(error).__name__}: {hide_secrets(str(error), self._address)}"
             raise FetchError(f"cannot read {self._shown}/{name}: {reason}") from error
+
+
+def hash_header(content: bytes) -> str:
+    """The version of a router, from its header's file."""
+    return hashlib.sha256(content).hexdigest()
 
 
 def _link(there: Path, path: Path) -> None:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ir3de.artifact import read_header
+from ir3de.artifact import load_described, parse_header, read_header_file
 from ir3de.errors import ArtifactError, IR3DEError
-from ir3de.gateway.admin.fetching import AddressSource, FetchBudget, FolderSource
+from ir3de.gateway.admin.fetching import AddressSource, FetchBudget, FolderSource, hash_header
 from ir3de.storage.remote import hide_user
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _MAX_ATTEMPTS = 10  # to read a router that is replaced while it is read
 
 @dataclass(frozen=True)
 class LoadedRouter:
-    """A router and the header of its artifact."""
+    """A router and the header of the artifact that it was loaded by."""
 
     router: Router
     header: Mapping[str, Any]
@@ -69,7 +69,7 @@ class RouterFollower:
             if last is None:
                 raise
             self._warn_once(f"{error}. Serving the copy that was fetched last")
-            return self._open(last)
+            return self._open(last, read_header_file(last))
 
     def check(self, budget: FetchBudget | None = None) -> LoadedRouter | None:
         """The new router if there is one. One that cannot be used is logged once, and tried again at the next check."""
@@ -85,28 +85,29 @@ class RouterFollower:
         return found
 
     def _load(self, budget: FetchBudget) -> LoadedRouter:
+        """The router that is there now. Its version and hash are those of the header that it was loaded by."""
         for attempt in range(_MAX_ATTEMPTS):
-            mark = self._source.read_version(budget)
+            content = self._source.read_header(budget)
             try:
-                folder = self._source.fetch(budget)
-                found = self._open(folder)
-            except ArtifactError:
-                if self._source.read_version(budget) == mark or attempt == _MAX_ATTEMPTS - 1:
-                    raise
-                continue  # it was replaced meanwhile
-            if self._source.read_version(budget) == mark or attempt == _MAX_ATTEMPTS - 1:
+                folder = self._source.fetch(content, budget)
+                found = self._open(folder, content)
                 break
-        self._version = mark
+            except ArtifactError:
+                is_replaced = self._source.read_version(budget) != hash_header(content)
+                if not is_replaced or attempt == _MAX_ATTEMPTS - 1:
+                    raise
+        self._version = hash_header(content)
         self._source.drop_others(folder)
         return found
 
-    def _open(self, folder: Path) -> LoadedRouter:
+    def _open(self, folder: Path, content: bytes) -> LoadedRouter:
         from ir3de.router import Router
 
         is_fetched = folder.parent == self._cache  # nobody else writes there: it can be mapped as it is
-        router = Router.load(folder, mapped=True, derived=None if is_fetched else self._cache)
+        header = parse_header(content, folder)
+        parts = load_described(folder, header, mapped=True, derived=None if is_fetched else self._cache)
         self._has_loaded = True
-        return LoadedRouter(router, read_header(folder))
+        return LoadedRouter(Router(parts), header)
 
     def _warn_once(self, message: str) -> None:
         if message != self._last_warning:
