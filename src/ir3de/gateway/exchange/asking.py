@@ -31,24 +31,25 @@ SLOW_CLIENT_S = 1.0  # an expert may break off an answer that the client does no
 
 
 async def ask(
-    exchange: Exchange, expert: Expert, begun: BegunRequest | None = None, *, is_admitted: bool = False
+    exchange: Exchange, expert: Expert, ticket: int | None = None, begun: BegunRequest | None = None
 ) -> UpstreamFailure | None:
     """Ask one expert and relay its answer. Return why it failed, if others can be asked: nothing was sent yet.
 
-    For a replica that `is_admitted`, whoever picked it has done what comes before; in a race, its answer has `begun`.
+    For a replica with its `ticket`, whoever picked it has done what comes before; in a race, its answer has `begun`.
     """
     exchange.expert = expert
     exchange.record.expert, exchange.record.model = expert.name, expert.config.served_model
-    if not is_admitted:
+    if ticket is None:
         exchange.translation = None
         if exchange.wire.capability in expert.translated and await prepare_translation(exchange, expert):
             return None
         arrived = perf_counter()
         try:
-            await admit(expert, exchange.deadline)
+            ticket = await admit(expert, exchange.deadline)
         except UpstreamFailure as failure:
             return failure.forget_frames()
         exchange.record.queue_seconds = perf_counter() - arrived
+    exchange.ticket = ticket
     observer, started = exchange.gateway.observer, perf_counter() if begun is None else begun.started
     exchange.record.asked_seconds = started - exchange.clock
     observer.request_started(expert.name)
@@ -62,12 +63,12 @@ async def ask(
             await _choose_relay(exchange, answer)(exchange, answer, expert)
             if isinstance(answer, CopiedResponse):
                 answer.keep()
-        expert.breaker.record_success()
+        expert.breaker.record_success(ticket)
         return None
     except UpstreamFailure as failure:
         return await _handle_failure(exchange, expert, failure, perf_counter() - started)
     except BaseException:
-        expert.breaker.record_abandoned()
+        expert.breaker.record_abandoned(ticket)
         raise
     finally:
         exchange.record.upstream_seconds = perf_counter() - started
@@ -129,17 +130,17 @@ async def _handle_failure(
 ) -> UpstreamFailure | None:
     """Return the failure, so that others are asked. Once the answer has begun, the client is told that it broke."""
     if exchange.is_complete:
-        expert.breaker.record_success()
+        expert.breaker.record_success(exchange.ticket)
         await exchange.response.end()
         return None
-    note_failure(exchange, expert, failure, seconds)
+    note_failure(exchange, expert, failure, exchange.ticket, seconds)
     if not exchange.response.status:
         return failure.forget_frames()
     await end_broken_stream(exchange, failure)
     return None
 
 
-def note_failure(exchange: Exchange, expert: Expert, failure: UpstreamFailure, seconds: float) -> None:
+def note_failure(exchange: Exchange, expert: Expert, failure: UpstreamFailure, ticket: int, seconds: float) -> None:
     """Tell the expert's circuit breaker. That the request as a whole took too long is nobody's fault."""
     if failure.status == 504 and exchange.is_overdue:
         failure.is_expert_fault = False
@@ -149,5 +150,5 @@ def note_failure(exchange: Exchange, expert: Expert, failure: UpstreamFailure, s
         error = f"upstream_{failure.status}" if failure.reason in ("408", "429", "5xx") else failure.reason
         exchange.trace.add_failure(exchange.record, expert.config, error, seconds)
     record_failure(
-        expert, failure, request=request, seconds=seconds, has_begun=has_begun, is_client_slow=is_client_slow
+        expert, failure, ticket, request=request, seconds=seconds, has_begun=has_begun, is_client_slow=is_client_slow
     )

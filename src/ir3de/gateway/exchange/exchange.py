@@ -65,6 +65,7 @@ class Exchange:
         self.controls: Controls = NO_CONTROLS
         self.choice: Choice | None = None
         self.expert: Expert | None = None  # who answers, or was asked last
+        self.ticket = 0  # of that expert's circuit breaker
         self.translation: Translation | None = None  # where the expert speaks another format than the client
         self.deadline = inf  # when an answer must have begun, as a time of the event loop
         self.cache_key = b""  # to keep the answer with
@@ -104,6 +105,8 @@ class Exchange:
             return
         before = [f"{name} ({reason})" for name, _, reason in self.record.fallbacks]
         more = f". Asked before: {', '.join(before)}" if before else ""
+        if self.choice is not None and self.choice.refusal is not None and self.choice.refusal.text:
+            more += f". {self.choice.decided} was chosen: {self.choice.refusal.text}"
         problem = ApiError(failure.status, failure.message + more, ERROR_CODES.get(failure.reason, ""))
         problem.retry_after = failure.retry_after
         await self.send_error(problem, *(pair for pair in failure.headers if pair[0].startswith(_RETRY_HEADERS)))

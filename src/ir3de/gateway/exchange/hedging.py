@@ -22,8 +22,8 @@ from ir3de.gateway.experts.upstream import (
 class BegunRequest:
     """A request whose answer has begun already: `async with` gives the answer at once, and closes it."""
 
-    def __init__(self, stack: AsyncExitStack, answer: UpstreamResponse, started: float) -> None:
-        self._stack, self._answer, self.started = stack, answer, started
+    def __init__(self, stack: AsyncExitStack, answer: UpstreamResponse, ticket: int, started: float) -> None:
+        self._stack, self._answer, self.ticket, self.started = stack, answer, ticket, started
 
     async def __aenter__(self) -> UpstreamResponse:
         return self._answer
@@ -42,10 +42,10 @@ class Race:
         expert: ReplicatedExpert,
         build: Callable[[Replica], UpstreamRequest],
         translate: Callable[[UpstreamResponse, Replica], UpstreamResponse],
-        record_failure: Callable[[Replica, UpstreamFailure, float], None],
+        record_failure: Callable[[Replica, UpstreamFailure, int, float], None],
     ) -> None:
         """`translate` gives an answer as the client understands it; `record_failure` gets what went wrong with a
-        replica, and after how many seconds.
+        replica, the ticket of its circuit breaker, and after how many seconds.
         """
         self._expert, self._build, self._translate, self._record_failure = expert, build, translate, record_failure
         self._running: dict[asyncio.Task[BegunRequest], Replica] = {}
@@ -83,9 +83,9 @@ class Race:
             self._start(self.second)
 
     def _start(self, replica: Replica) -> None:
-        self._running[asyncio.create_task(self._begin(replica))] = replica
+        self._running[asyncio.create_task(self._begin(replica, replica.breaker.ticket))] = replica
 
-    async def _begin(self, replica: Replica) -> BegunRequest:
+    async def _begin(self, replica: Replica, ticket: int) -> BegunRequest:
         """Send the request, and wait for the first byte of a good answer."""
         started = perf_counter()
         try:
@@ -95,13 +95,13 @@ class Race:
                     raise await read_refusal(self._translate(answer, replica), replica)
                 if answer.is_stream:
                     await answer.await_first_piece()
-                return BegunRequest(stack.pop_all(), answer, started)
+                return BegunRequest(stack.pop_all(), answer, ticket, started)
         except UpstreamFailure as failure:
-            self._record_failure(replica, failure, perf_counter() - started)
+            self._record_failure(replica, failure, ticket, perf_counter() - started)
             replica.leave()
             raise
         except BaseException:
-            replica.breaker.record_abandoned()
+            replica.breaker.record_abandoned(ticket)
             replica.leave()
             raise
 
@@ -132,5 +132,5 @@ class Race:
 async def _hang_up(replica: Replica, begun: BegunRequest) -> None:
     """Close an answer that nobody wants; the others do this themselves."""
     await begun.__aexit__(None, None, None)
-    replica.breaker.record_abandoned()
+    replica.breaker.record_abandoned(begun.ticket)
     replica.leave()

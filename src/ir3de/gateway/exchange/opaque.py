@@ -30,7 +30,7 @@ async def relay_opaque(exchange: Exchange, answer: UpstreamResponse, expert: Exp
     if answer.status < 300:
         body = _note_content(exchange, body, expert)
     exchange.body = None
-    expert.breaker.record_beginning()
+    expert.breaker.record_beginning(exchange.ticket)
     exchange.record.first_seconds = perf_counter() - exchange.clock
     await exchange.response.send_whole(answer.status, exchange.build_headers(answer), body)
 

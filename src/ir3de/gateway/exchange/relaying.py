@@ -27,7 +27,7 @@ async def relay_whole(exchange: Exchange, answer: UpstreamResponse, expert: Expe
         body = _sign(exchange, body, answer, expert)
     elif answer.status >= 400:
         note_refusal(exchange, answer, expert)
-    expert.breaker.record_beginning()
+    expert.breaker.record_beginning(exchange.ticket)
     exchange.record.first_seconds = perf_counter() - exchange.clock
     await exchange.response.send_whole(answer.status, exchange.build_headers(answer), body)
 
@@ -68,7 +68,7 @@ async def relay_stream(exchange: Exchange, answer: UpstreamResponse, expert: Exp
     if not piece:
         raise UpstreamFailure("broken", f"'{expert.name}' ended its stream before it began")
     exchange.body = None  # nobody else will be asked
-    expert.breaker.record_beginning()
+    expert.breaker.record_beginning(exchange.ticket)
     relay = exchange.relay = build_relay(exchange, expert, answer)
     exchange.record.first_seconds = perf_counter() - exchange.clock
     exchange.response.stall_limit = expert.config.timeouts.idle
@@ -106,7 +106,7 @@ async def relay_unparsed(
     """An answer that is not changed, as it comes; `watch` is called with each piece before it is sent."""
     piece = await answer.read_first_piece()
     exchange.body = None
-    expert.breaker.record_beginning()
+    expert.breaker.record_beginning(exchange.ticket)
     exchange.record.first_seconds = perf_counter() - exchange.clock
     exchange.response.stall_limit = expert.config.timeouts.idle
     await exchange.response.start(answer.status, exchange.build_headers(answer))

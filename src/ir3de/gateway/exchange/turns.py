@@ -68,19 +68,21 @@ async def ask_replicas(exchange: Exchange, expert: ReplicatedExpert) -> Upstream
         is_hedged = is_repeatable and exchange.wire.is_hedged and expert.config.hedge_after is not None
         failures: list[UpstreamFailure] = []
         while (replica := expert.pick(tried, may_probe=is_repeatable and not tried)) is not None:
+            ticket = replica.breaker.ticket
             tried.append(replica)
             exchange.record.replica, exchange.record.retries = replica.label, len(failures)
             if is_hedged:
                 failure = await _ask_hedged(exchange, expert, tried)
             else:
-                failure = await ask(exchange, replica, is_admitted=True)
+                failure = await ask(exchange, replica, ticket)
                 _count(exchange, replica, failure)
             if failure is None:
                 return None
             failures.append(failure)
             may_go_on = len(failures) <= expert.config.retries.others and not exchange.is_overdue
-            if not may_go_on or not may_ask_another(failure, is_repeatable=is_repeatable):
-                break
+            may_go_on = may_go_on and may_ask_another(failure, is_repeatable=is_repeatable)
+            if not may_go_on or not expert.has_another(tried):
+                break  # at once: nobody waits for a replica that will not be asked
             await asyncio.sleep(_choose_backoff(expert, len(failures)))
         return _sum_up(expert, failures, exchange.keeper)
     finally:
@@ -94,8 +96,8 @@ async def _ask_hedged(exchange: Exchange, expert: ReplicatedExpert, tried: list[
         translation = exchange.translation
         return answer if translation is None else TranslatedResponse(answer, translation, exchange.wire, replica.name)
 
-    def note(replica: Replica, failure: UpstreamFailure, seconds: float) -> None:
-        note_failure(exchange, replica, failure, seconds)
+    def note(replica: Replica, failure: UpstreamFailure, ticket: int, seconds: float) -> None:
+        note_failure(exchange, replica, failure, ticket, seconds)
         _count(exchange, replica, failure)
 
     assert expert.config.hedge_after is not None
@@ -112,7 +114,7 @@ async def _ask_hedged(exchange: Exchange, expert: ReplicatedExpert, tried: list[
         hedges[expert.name, "won" if winner is race.second else "lost"] += 1
         tried.append(race.second)
     exchange.record.replica = winner.label
-    failure = await ask(exchange, winner, begun, is_admitted=True)
+    failure = await ask(exchange, winner, begun.ticket, begun)
     _count(exchange, winner, failure)
     return failure
 

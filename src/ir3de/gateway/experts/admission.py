@@ -15,8 +15,11 @@ from ir3de.gateway.experts.upstream import UpstreamFailure
 _log = logging.getLogger("ir3de.gateway")
 
 
-async def admit(expert: Expert, deadline: float = inf) -> None:
-    """Pass the circuit breaker, and wait for the concurrency limit; or raise an `UpstreamFailure`."""
+async def admit(expert: Expert, deadline: float = inf) -> int:
+    """Pass the circuit breaker, and wait for the concurrency limit; or raise an `UpstreamFailure`.
+
+    Returns the circuit breaker's ticket, with which the outcome is to be recorded.
+    """
     if not expert.breaker.allow_request():
         wait = expert.breaker.retry_after
         if expert.breaker.state == "cooling":
@@ -24,17 +27,19 @@ async def admit(expert: Expert, deadline: float = inf) -> None:
             raise UpstreamFailure("cooling", message, 429, retry_after=wait, is_expert_fault=False)
         message = f"'{expert.name}' has failed repeatedly; its circuit breaker is open"
         raise UpstreamFailure("resting", message, 503, retry_after=wait, is_expert_fault=False)
+    ticket = expert.breaker.ticket
     try:
         if deadline == inf:
             await expert.concurrency.acquire()
         else:
             await _acquire_by(expert, deadline)
+        return ticket
     except LimitReached:
-        expert.breaker.record_abandoned()
+        expert.breaker.record_abandoned(ticket)
         message = f"'{expert.name}' has reached its concurrency limit"
         raise UpstreamFailure("busy", message, 429, retry_after=1.0, is_expert_fault=False) from None
     except BaseException:
-        expert.breaker.record_abandoned()
+        expert.breaker.record_abandoned(ticket)
         raise
 
 
@@ -75,6 +80,7 @@ def may_ask_another(failure: UpstreamFailure, *, is_repeatable: bool) -> bool:
 def record_failure(
     expert: Expert,
     failure: UpstreamFailure,
+    ticket: int | None = None,
     *,
     request: int = 0,
     seconds: float = 0.0,
@@ -83,20 +89,22 @@ def record_failure(
 ) -> None:
     """Record a failure that the expert is to blame for, and log a warning when it opens the circuit breaker.
 
-    `request` is a hash of what was asked, `seconds` how long ago, and `has_begun` whether the answer had begun.
+    `ticket` is the circuit breaker's, `request` a hash of what was asked, `seconds` how long ago, and `has_begun`
+    whether the answer had begun.
     """
     breaker, reason = expert.breaker, failure.reason
     if failure.is_refusal:
-        breaker.record_refusal(parse_retry_after(dict(failure.headers)))
+        breaker.record_refusal(parse_retry_after(dict(failure.headers)), ticket)
         return
     asked_too_much = reason == "timeout" and has_begun and seconds >= expert.config.timeouts.total
     gave_up_on_client = reason == "broken" and has_begun and is_client_slow
     if not failure.is_expert_fault or asked_too_much or gave_up_on_client:
-        breaker.record_abandoned()
+        breaker.record_abandoned(ticket)
         return
     was_closed = breaker.state == "closed"
     is_late = reason in ("timeout", "408") or (reason == "5xx" and failure.status == 504)
     breaker.record_failure(
+        ticket,
         request=request if failure.body is not None else 0,  # it could still say that it failed: is it the request?
         waited=seconds if is_late and not has_begun else 0.0,
     )

@@ -14,8 +14,9 @@ State = Literal["closed", "half-open", "open", "cooling"]
 MAX_RETRY_AFTER_S = 60.0
 COOLDOWN_S = 1.0
 
-CELLS = 5
-_FAILURES, _PROBE_AT, _PROBING, _COOL_UNTIL, _ANSWERED_AT = range(CELLS)  # a time of 0 means never
+CELLS = 7
+# a time of 0 means never; tickets count openings and probes
+_FAILURES, _PROBE_AT, _PROBE_TICKET, _COOL_UNTIL, _ANSWERED_AT, _TICKET, _OPENED = range(CELLS)
 
 
 class Cells(Protocol):
@@ -29,6 +30,10 @@ class CircuitBreaker:
     """Opens after a number of failures in a row; after `rest` seconds one request probes whether the expert is back.
 
     An expert that answers 429 is not failing: it is cooling, for as long as it asks.
+
+    A request takes the `ticket` when it is allowed, and its outcome is recorded with it. Requests that were allowed
+    before the breaker opened change nothing any more, and only the last probe can be abandoned. Without a ticket, the
+    outcome is that of the last request.
 
     >>> now = [1.0]
     >>> breaker = CircuitBreaker(failures=2, rest=10, clock=lambda: now[0])
@@ -65,10 +70,19 @@ class CircuitBreaker:
         self._refusals = 0  # in a row
 
     @property
+    def ticket(self) -> int:
+        """The ticket of the request that was allowed last."""
+        return int(self._cells[_TICKET])
+
+    def _is_current(self, ticket: int | None) -> bool:
+        """Whether a request was allowed after the breaker opened the last time."""
+        return ticket is None or ticket >= self._cells[_OPENED]
+
+    @property
     def state(self) -> State:
         cells = self._cells
         if cells[_PROBE_AT]:
-            if not cells[_PROBING] and self._clock() < cells[_PROBE_AT]:
+            if not cells[_PROBE_TICKET] and self._clock() < cells[_PROBE_AT]:
                 return "open"
             return "half-open" if self._clock() >= cells[_COOL_UNTIL] else "cooling"
         return "cooling" if cells[_COOL_UNTIL] and self._clock() < cells[_COOL_UNTIL] else "closed"
@@ -90,34 +104,38 @@ class CircuitBreaker:
             if now < cells[_PROBE_AT]:
                 return False
             if cells[_PROBE_AT]:  # another worker may have closed it meanwhile
-                cells[_PROBE_AT], cells[_PROBING] = now + self._rest, 1.0  # if its outcome never comes, another follows
+                cells[_TICKET] += 1.0
+                # if its outcome never comes, another follows
+                cells[_PROBE_AT], cells[_PROBE_TICKET] = now + self._rest, cells[_TICKET]
             return True
 
-    def record_beginning(self) -> None:
+    def record_beginning(self, ticket: int | None = None) -> None:
         """A good answer has begun: the expert is back. If this answer breaks off after all, the breaker opens again."""
         cells = self._cells
         cells[_ANSWERED_AT] = self._clock()
         self._refusals = 0
-        if not cells[_PROBE_AT]:
+        if not cells[_PROBE_AT] or not self._is_current(ticket):
             return
         with self._lock:
             cells[_FAILURES] = self._allowed - 1.0
-            cells[_PROBE_AT] = cells[_PROBING] = 0.0
+            cells[_PROBE_AT] = cells[_PROBE_TICKET] = 0.0
 
-    def record_success(self) -> None:
+    def record_success(self, ticket: int | None = None) -> None:
         """A good answer has come to its end. It began long ago, perhaps: an open breaker stays open until its probe."""
         cells = self._cells
-        if cells[_PROBING] or (cells[_FAILURES] and not cells[_PROBE_AT]):
+        if (cells[_PROBE_TICKET] and self._is_current(ticket)) or (cells[_FAILURES] and not cells[_PROBE_AT]):
             with self._lock:
-                cells[_FAILURES] = cells[_PROBE_AT] = cells[_PROBING] = 0.0
+                cells[_FAILURES] = cells[_PROBE_AT] = cells[_PROBE_TICKET] = 0.0
 
-    def record_failure(self, *, request: int = 0, waited: float = 0.0) -> None:
+    def record_failure(self, ticket: int | None = None, *, request: int = 0, waited: float = 0.0) -> None:
         """A request failed. No client can open the breaker alone:
 
         - `request`, a hash of what was asked, counts once in a row, for failures that the request itself may cause;
         - after `waited` seconds without an answer, nothing is counted if others were answered meanwhile.
         """
         cells = self._cells
+        if not self._is_current(ticket):
+            return
         if not cells[_FAILURES]:
             self._failed_requests.clear()
         is_repeated = request != 0 and request in self._failed_requests
@@ -127,11 +145,12 @@ class CircuitBreaker:
             self._failed_requests.add(request)
         with self._lock:
             cells[_FAILURES] += 1.0
-            if cells[_PROBING] or cells[_FAILURES] >= self._allowed:
-                cells[_PROBE_AT], cells[_PROBING] = self._clock() + self._rest, 0.0
+            if cells[_PROBE_TICKET] or cells[_FAILURES] >= self._allowed:
+                cells[_PROBE_AT], cells[_PROBE_TICKET] = self._clock() + self._rest, 0.0
+                cells[_OPENED] = cells[_TICKET] = cells[_TICKET] + 1.0
                 self._failed_requests.clear()
 
-    def record_refusal(self, retry_after: float | None = None) -> None:
+    def record_refusal(self, retry_after: float | None = None, ticket: int | None = None) -> None:
         """The expert has too much to do, and may have said for how long. It is left alone, and that is no failure."""
         cells = self._cells
         self._refusals += 1
@@ -139,27 +158,27 @@ class CircuitBreaker:
             seconds = min(retry_after, self._max_retry_after) if retry_after else self._cooldown
             with self._lock:
                 cells[_COOL_UNTIL] = max(cells[_COOL_UNTIL], self._clock() + seconds)
-        self.record_abandoned()
+        self.record_abandoned(ticket)
 
     def close(self) -> None:
         """The expert works, as somebody knows who need not ask it: forget its failures."""
         cells = self._cells
         if cells[_PROBE_AT] or cells[_FAILURES]:
             with self._lock:
-                cells[_FAILURES] = cells[_PROBE_AT] = cells[_PROBING] = 0.0
+                cells[_FAILURES] = cells[_PROBE_AT] = cells[_PROBE_TICKET] = 0.0
 
     @property
     def is_open(self) -> bool:
         """Whether only a probe may pass, now or after its rest."""
         return bool(self._cells[_PROBE_AT])
 
-    def record_abandoned(self) -> None:
-        """The request ended before the expert could answer: the next one may probe at once."""
+    def record_abandoned(self, ticket: int | None = None) -> None:
+        """The request ended before the expert could answer: if it was the probe, the next one may probe at once."""
         cells = self._cells
-        if cells[_PROBING]:
+        if cells[_PROBE_TICKET]:
             with self._lock:
-                if cells[_PROBING]:
-                    cells[_PROBE_AT], cells[_PROBING] = self._clock(), 0.0
+                if cells[_PROBE_TICKET] and ticket in (None, cells[_PROBE_TICKET]):
+                    cells[_PROBE_AT], cells[_PROBE_TICKET] = self._clock(), 0.0
 
 
 def parse_retry_after(headers: Mapping[bytes, bytes], now: Callable[[], float] = time) -> float | None:

@@ -241,8 +241,8 @@ class _ReplicaBreaker(CircuitBreaker):
         super().__init__(**settings)
         self._tell = tell
 
-    def record_beginning(self) -> None:
+    def record_beginning(self, ticket: int | None = None) -> None:
         was_open = self.is_open
-        super().record_beginning()
-        if was_open:
+        super().record_beginning(ticket)
+        if was_open and not self.is_open:
             self._tell()

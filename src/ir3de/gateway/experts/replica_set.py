@@ -60,6 +60,11 @@ class ReplicatedExpert(Expert):
             chosen.begin()
         return chosen
 
+    def has_another(self, tried: Collection[Replica]) -> bool:
+        """Whether `pick` would find one now."""
+        others = (replica for replica in self.replicas if replica.is_wanted and replica not in tried)
+        return any(replica.breaker.state in ("closed", "half-open") for replica in others)
+
     def _choose(self, ready: Sequence[Replica]) -> Replica:
         """The least busy for its weight; if several are, the one whose turn it is."""
         if len(ready) == 1:

@@ -29,7 +29,7 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-COMMON_CELLS = 8  # numbers of a row that all workers write
+COMMON_CELLS = 10  # numbers of a row that all workers write
 OWN_CELLS = 4  # numbers of a row for each worker
 DEAD_CHECK_INTERVAL_S = 0.5
 MAX_LOCK_WAIT_S = 1.0  # long enough for a worker that the system has not run for a while
