@@ -133,18 +133,22 @@ class Provenance(OpenModel):
     request_id: str
     fallbacks: list[Fallback]
     confidence: Annotated[float, Field(ge=0, le=1)] | None = None
-    """The probability that the chosen expert is the right one; null if an outcome router decided."""
+    """The probability that the expert that answered is the right one; null if the router does not know it, or is one of
+    outcomes."""
     expected_score: float | None = None
-    """What an outcome router expects of the best model; missing otherwise."""
-    margin: float = 0
+    """What an outcome router expects of the expert that answered; missing otherwise."""
+    margin: float | None = 0
+    """How far the expert that answered lies above the best of the others: below zero if another one is likelier."""
     abstained: bool = False
-    decided: str | None = None
-    """The router's choice; null if none fits. Somebody must answer, so `expert` is then the nearest one."""
+    decided: str | None
+    """The expert that was decided on, by the router or by its name; null if none fits. Somebody must answer, so
+    `expert` is then the nearest one. It also differs from `expert` if it could not answer."""
     chat: ChatReason | None = None
     reason: str = ""
-    """Why the router abstained, such as `out of domain`; missing if it did not."""
+    """Why the router abstained, such as `out of domain`, or why the decided expert does not answer; missing if
+    neither is so."""
     instead: str = ""
-    """Who answers where the router abstained: `default expert` or `nearest expert`; missing otherwise."""
+    """Who answers then: `fallback`, `candidate`, `default expert` or `nearest expert`; missing otherwise."""
 
 
 class Answer(OpenModel):

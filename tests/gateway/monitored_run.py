@@ -65,7 +65,7 @@ def monitored_gateway(folder: Path) -> Iterator[Running]:
             {"call": f"{folder}/hooks.py:{name}", "name": name, "on_failure": "continue"} for name in ("check", "fail")
         ]
         more = {"server": {"keys_file": str(folder / "keys.yaml")}, "cache": {"ttl": 60}, "hooks": {"before": hooks}}
-        with running(folder, experts=experts, **more) as gateway:
+        with running(folder, experts=experts, routing={"default": "law"}, **more) as gateway:
             behind.behaviour |= {"bad": failing(500), "slow": _answer_slowly}
             gateway.upstream.behaviour |= {"maths": _answer_slowly, "cooking": failing(500)}
             yield gateway

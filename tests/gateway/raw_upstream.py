@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from raw_sockets import (
@@ -100,7 +101,8 @@ def raw_gateway_session(
         }
         folder = tmp_path_factory.mktemp("faults")
         limits = {"body_bytes": 400_000, "body_seconds": 300}
-        with running(folder, request.param, experts={"law": law}, server={"limits": limits}) as it:
+        changes: dict[str, Any] = {"experts": {"law": law}, "server": {"limits": limits}}
+        with running(folder, request.param, routing={"default": "cooking"}, **changes) as it:
             yield RawGateway(it, raw)
     patch.undo()
 

@@ -13,6 +13,7 @@ from running_gateway import QUESTIONS, TEXTS, config_for, small_router
 import ir3de
 from ir3de import Router
 from ir3de.errors import InputError
+from ir3de.gateway.api_errors import ApiError
 from ir3de.gateway.experts.snapshot import Snapshot
 from ir3de.gateway.requests.choice import Choice, choose, route_prompt
 from ir3de.gateway.requests.controls import NO_CONTROLS, Controls
@@ -247,8 +248,11 @@ def test_what_happens_out_of_domain_is_said(strange: Router) -> None:
         choice = chosen(snapshot(strange, routing=routing), prompt)
         assert (choice.first.name, choice.why, choice.instead) == (name, "abstained", instead)
     seeing = {"experts": {"maths": {"capabilities": ["chat", "vision"]}}}
-    choice = chosen(snapshot(strange, **seeing), read([said("user", [PICTURE, {"type": "text", "text": LANDLORD}])]))
-    assert (choice.first.name, choice.instead) == ("maths", "first that may answer")
+    seen = read([said("user", [PICTURE, {"type": "text", "text": LANDLORD}])])
+    with pytest.raises(ApiError, match=r"abstained \(out of domain\).* maths could answer, but none"):
+        chosen(snapshot(strange, **seeing), seen)  # nothing speaks for maths
+    choice = chosen(snapshot(strange, routing={"default": "maths"}, **seeing), seen)
+    assert (choice.first.name, choice.instead) == ("maths", "default expert")
 
 
 def test_out_of_domain_can_be_refused_but_a_session_wins(strange: Router) -> None:

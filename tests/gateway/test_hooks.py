@@ -52,7 +52,8 @@ def forget() -> Iterator[None]:
 def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running, str]]:
     """A gateway, and a server for hooks."""
     experts = {name: {"capabilities": EVERYTHING, "breaker": {"failures": 10_000}} for name in TEXTS}
-    with served(hook_server()) as url, running(tmp_path_factory.mktemp("hooks"), experts=experts) as gateway:
+    folder, routing = tmp_path_factory.mktemp("hooks"), {"default": "maths"}
+    with served(hook_server()) as url, running(folder, experts=experts, routing=routing) as gateway:
         yield gateway, url
 
 

@@ -60,7 +60,7 @@ def gateway(folder: Path) -> Iterator[Running]:
         patch.setenv("IR3DE_ADMIN_TOKEN", "root")
         experts = {
             "law": {"price": PRICE, "capabilities": ["chat", "completions", "messages", "responses", "tools"]},
-            "maths": {"stream_usage": False},
+            "maths": {"stream_usage": False, "fallbacks": ["cooking"]},
             "cooking": {"capabilities": ["messages"]},
         }
         logs = {"access": str(folder / "access.log"), "decisions": str(folder / "decisions.log")}
@@ -120,8 +120,9 @@ def test_scopes_say_what_a_key_may_do(gateway: Running) -> None:
 
 
 def test_only_the_experts_of_a_key_answer_it(gateway: Running) -> None:
-    for question in QUESTIONS.values():
-        assert ask(gateway.url, chat(question), **bearer("lawyer")).headers["x-ir3de-expert"] == "law"
+    assert ask(gateway.url, chat(QUESTIONS["law"]), **bearer("lawyer")).headers["x-ir3de-expert"] == "law"
+    got = ask(gateway.url, chat(QUESTIONS["maths"]), **bearer("lawyer"))
+    assert (got.status, got.error["code"], got.headers["x-ir3de-decided"]) == (400, "no_eligible_expert", "maths")
     assert ask(gateway.url, chat(QUESTIONS["law"], "law"), **bearer("lawyer")).status == 200
     refused = ask(gateway.url, chat(QUESTIONS["maths"], "maths"), **bearer("lawyer"))
     assert (refused.status, refused.error["param"]) == (403, "model")
@@ -136,7 +137,8 @@ def test_only_the_experts_of_a_key_answer_it(gateway: Running) -> None:
     assert [model["id"] for model in models] == ["auto", "ir3de/auto", "law"]
     assert ask(gateway.url, path="/v1/models/maths", **bearer("lawyer")).status == 404
     routed = ask(gateway.url, {"input": QUESTIONS["maths"], "target": True}, "/v1/route", **bearer("lawyer")).json
-    assert (routed["data"][0]["expert"], routed["data"][0]["target"]["expert"]) == ("maths", "law")
+    assert (routed["data"][0]["expert"], routed["data"][0]["target"]["expert"]) == ("maths", None)
+    assert "maths was chosen: not allowed for this API key" in routed["data"][0]["target"]["why"]
 
 
 def test_keys_of_the_environment_go_on_working_and_are_called_as_their_variable(gateway: Running) -> None:

@@ -35,7 +35,8 @@ WEATHER = {
 @pytest.fixture(scope="module")
 def one_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     sampling = {"defaults": {"temperature": 0.5}}
-    with serving(tmp_path_factory.mktemp("openai"), experts={"cooking": sampling}) as gateway:
+    folder, routing = tmp_path_factory.mktemp("openai"), {"default": "cooking"}
+    with serving(folder, experts={"cooking": sampling}, routing=routing) as gateway:
         yield gateway
 
 
@@ -199,8 +200,12 @@ def test_controls_go_in_extra_body_and_no_further(gateway: Running, client: Any)
         answer = client.chat.completions.create(model="auto", messages=LAW, extra_body=body)
         return str(answer.ir3de["expert"])
 
-    assert ask(deny=["law"]) != "law"
+    assert ask(deny=["law"]) == "cooking"
     assert ask(allow=["cooking"]) == "cooking"
+    with pytest.raises(
+        openai.BadRequestError, match=r"law was chosen: not allowed by the request\. maths could answer"
+    ):
+        ask(allow=["maths"])
     assert [("ir3de" in json.loads(body), json.loads(body)["unknown"]) for body in gateway.upstream.bodies] == [
         (False, {"kept": 1.0})
     ] * 2

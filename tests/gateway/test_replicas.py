@@ -69,7 +69,7 @@ def test_a_failure_is_retried_on_another_replica_before_another_expert_is_asked(
 
 def test_the_log_names_no_replica_of_an_expert_that_did_not_answer(tmp_path: Path) -> None:
     log = tmp_path / "access"
-    with replicated(tmp_path, logs={"access": str(log)}) as gateway:
+    with replicated(tmp_path, {"fallbacks": ["maths"]}, logs={"access": str(log)}) as gateway:
         fail_all(gateway, failing(500))
         got = ask(gateway.url, chat(LAW))
         assert got.status == 200 and got.headers["x-ir3de-fallbacks"] == "1"
@@ -131,7 +131,7 @@ def test_all_replicas_down_asks_the_next_expert_or_says_so_in_the_callers_format
         one, other = (f"http://127.0.0.1:{port}" for port in ports)
         given = {"replicas": [f"{one}/v1", f"{other}/v1"], "capabilities": ["chat", "messages"], "slow_start": 0}
         given |= {"base_url": f"{one}/v1", "retries": {"backoff": 0}, "health": {"unhealthy": 1, "down_interval": 0.05}}
-        gateway = stack.enter_context(running(tmp_path, experts={"law": given}))
+        gateway = stack.enter_context(running(tmp_path, experts={"law": given}, routing={"default": "maths"}))
         got = ask(gateway.url, chat(LAW))
         assert (got.status, got.headers["x-ir3de-fallbacks"]) == (200, "1")
         for _ in range(2):  # the first finds out, or health checks do; the second knows

@@ -64,21 +64,25 @@ def test_an_expert_without_an_endpoint_is_not_asked(tmp_path: Path, monkeypatch:
         return validate({**given, "experts": [one for one in given["experts"] if one["name"] != "law"]})
 
     monkeypatch.setattr(Config, "model_validate", leave_out_law)
-    with running(tmp_path) as gateway:
+    with running(tmp_path, routing={"default": "maths"}) as gateway:
         targets = check(gateway)
         assert "law" in {target["decided"] for target in targets} - {target["expert"] for target in targets}
-        assert "the best that may answer" in {target["why"] for target in targets}
+        passed = [target for target in targets if target["why"] == "instead of law"]
+        assert {target["expert"] for target in passed} == {"maths", "cooking"}  # the default expert, and a candidate
+        assert {target["instead"] for target in passed} == {"default expert", "candidate"}
+        assert {target["reason"] for target in passed} == {"has no endpoint (experts)"}
 
 
 def test_an_expert_that_fails_is_passed_over_and_named(tmp_path: Path) -> None:
-    with running(tmp_path) as gateway:
+    with running(tmp_path, routing={"default": "maths"}) as gateway:
         breaker = gateway.gateway.live.snapshot.experts["law"].breaker
         for _ in range(5):
             breaker.record_failure()
         assert breaker.state == "open"
         asked = {"input": "Is my contract void?", "target": True}
         target = post(f"{gateway.url}/v1/route", asked)[0]["data"][0]["target"]
-        assert target["failing"] == ["law"] and target["expert"] != "law"
+        assert target["failing"] == ["law"] and (target["decided"], target["expert"]) == ("law", "maths")
+        assert (target["reason"], target["instead"]) == ("resting", "default expert")
         messages = [{"role": "user", "content": asked["input"]}]
         assert (
             post(f"{gateway.url}/v1/chat/completions", {"model": "auto", "messages": messages})[1] == target["expert"]
@@ -96,7 +100,7 @@ def test_nobody_is_named_where_nobody_may_answer(tmp_path: Path) -> None:
 
 def test_a_key_that_may_not_ask_everybody_is_told_whom_it_will_reach(tmp_path: Path) -> None:
     file = write_keys(tmp_path / "keys.json", key("app", experts=["maths", "cooking"]), key("nobody", experts=[]))
-    with running(tmp_path, server={"keys_file": str(file)}) as gateway:
+    with running(tmp_path, server={"keys_file": str(file)}, routing={"default": "maths"}) as gateway:
         for settings in SETTINGS:
             asked = {"input": "Is my contract void?", "target": True, **settings}
             row = post(f"{gateway.url}/v1/route", asked, **bearer("app"))[0]["data"][0]

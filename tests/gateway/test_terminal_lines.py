@@ -19,6 +19,7 @@ from running_gateway import QUESTIONS
 
 import tiny
 from ir3de.gateway.config.models import Logs
+from ir3de.gateway.requests.substitution import Instead
 from ir3de.gateway.telemetry.metrics import OUTCOMES
 from ir3de.gateway.telemetry.observer import Observer
 from ir3de.gateway.telemetry.terminal_lines import format_terminal_line
@@ -70,10 +71,12 @@ def test_lines_are_aligned_and_say_what_is_unusual() -> None:
 def test_an_abstention_is_told_by_its_reason() -> None:
     decision = running_gateway.small_router().route("hi")
     assert decision.reason == "no content"
-    abstained = made.record(started=0, why="abstained", decision=decision, confidence=0.95, instead="nearest expert")
+    nearest = Instead("nearest expert")
+    abstained = made.record(started=0, why="abstained", decision=decision, confidence=0.95, instead=nearest)
     line = format_terminal_line(abstained).decode()
     assert re.search(r" no content 0\.95 .* nearest expert$", line) and "abstained" not in line
-    pinned = format_terminal_line(made.record(started=0, why="pinned", decision=decision)).decode()
+    stays = made.record(started=0, why="pinned", decision=decision, instead=Instead(text=decision.reason))
+    pinned = format_terminal_line(stays).decode()
     assert re.search(r" pinned .* no content$", pinned)
 
 

@@ -61,7 +61,8 @@ def one_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     experts = {name: {"capabilities": CAPABILITIES[name], "api_key_env": KEY} for name in TEXTS}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(KEY, "secret")
-        with serving(tmp_path_factory.mktemp("translation"), experts=experts) as gateway:
+        folder, routing = tmp_path_factory.mktemp("translation"), {"default": "cooking"}
+        with serving(folder, experts=experts, routing=routing) as gateway:
             yield gateway
 
 
@@ -195,8 +196,8 @@ WEB_SEARCH = {"type": "web_search_20250305", "name": "web_search"}
 
 
 def test_another_expert_answers_what_has_no_counterpart(gateway: Running) -> None:
-    assert chat(gateway, "maths", n=2).status == 200
-    assert gateway.upstream.asked[0] in ("law", "cooking")
+    got = chat(gateway, "maths", n=2)
+    assert (got.status, got.json["ir3de"]["decided"], gateway.upstream.asked) == (200, "maths", ["cooking"])
     assert gateway.upstream.bodies[0].count(b'"n": 2') == 1
 
 
@@ -213,7 +214,10 @@ def test_an_expert_that_was_named_cannot_be_replaced(gateway: Running) -> None:
 def test_if_nobody_can_answer_each_expert_s_reason_is_told(gateway: Running) -> None:
     got = message(gateway, "law", tools=[WEB_SEARCH], ir3de={"deny": ["maths"]})
     assert (got.status, got.json["type"], got.error["type"]) == (400, "error", "invalid_request_error")
-    assert "law: tools[0] (web_search_20250305) has no counterpart in OpenAI's chat completions" in got.error["message"]
+    assert (
+        "law was chosen: tools[0] (web_search_20250305) has no counterpart in OpenAI's chat completions"
+        in got.error["message"]
+    )
     assert "maths: not allowed by the request" in got.error["message"]
     assert message(gateway, "law").status == 200
 
@@ -231,21 +235,21 @@ def test_translation_can_be_switched_off(tmp_path: Any) -> None:
     with serving(tmp_path, experts=experts) as gateway:
         got = message(gateway, "law")
     assert (got.status, got.error["code"]) == (400, "no_eligible_expert")
-    assert "law: has no messages (capabilities)" in got.error["message"]
+    assert "law was chosen: has no messages (capabilities)" in got.error["message"]
 
 
 def test_sound_goes_only_to_those_who_hear(tmp_path: Any) -> None:
     sound = {"type": "input_audio", "input_audio": {"data": "AA", "format": "wav"}}
     spoken = [{"role": "user", "content": [{"type": "text", "text": QUESTIONS["law"]}, sound]}]
     experts = {"maths": {"capabilities": ["chat", "audio"]}}
-    with serving(tmp_path, experts=experts) as gateway:
+    with serving(tmp_path, experts=experts, routing={"default": "maths"}) as gateway:
         assert chat(gateway, "law", messages=spoken).status == 200
         assert chat(gateway, "law", modalities=["text", "audio"], audio={"voice": "alloy"}).status == 200
         assert chat(gateway, "law").status == 200
         assert gateway.upstream.asked == ["maths", "maths", "law"]
         got = chat(gateway, "law", messages=spoken, ir3de={"deny": ["maths"]})
     assert (got.status, got.error["code"]) == (400, "no_eligible_expert")
-    assert "law: has no audio (capabilities)" in got.error["message"]
+    assert "law was chosen: has no audio (capabilities)" in got.error["message"]
 
 
 def test_an_expert_with_anthropic_s_api_is_pinged_as_that_wants_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -329,8 +333,8 @@ def test_the_last_failure_is_in_the_client_s_format(gateway: Running) -> None:
     assert (got.status, got.json["type"], got.error["type"]) == (502, "error", "api_error")
     assert got.error["message"] == "'law' answered with status 502"
     gateway.upstream.behaviour["cooking"] = gateway.upstream.behaviour["law"]
-    got = message(gateway, "cooking", ir3de={"allow": ["cooking", "law"]})
-    assert got.error["message"] == "'law' answered with status 502. Asked before: cooking (5xx)"
+    got = message(gateway, "law", ir3de={"allow": ["cooking", "law"]})
+    assert got.error["message"] == "'cooking' answered with status 502. Asked before: law (5xx)"
 
 
 @pytest.mark.parametrize("said", [b'{"content": 3}', b"[]", b"garbage"])

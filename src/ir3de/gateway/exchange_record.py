@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from time import time
 from typing import TYPE_CHECKING, Any, Literal
 
+from ir3de.gateway.requests.substitution import NOT_INSTEAD, Handover, Instead
+
 if TYPE_CHECKING:
     from ir3de.gateway.requests.choice import Choice
     from ir3de.routing.decision import Decision
     from ir3de.routing.turn_explanation import TurnReason
 
-Handover = tuple[str, str, str]  # a request was handed on: from an expert, to another, and the reason
 Outcome = Literal["ok", "client_error", "upstream_error", "unavailable", "cancelled", "broken_stream", "failed"]
 
 
@@ -25,12 +26,13 @@ class ExchangeRecord:
     started: float = field(default_factory=time)  # since 1970
     asked: str = ""  # the model the client named
     decision: Decision | None = None  # None where nothing was routed
-    confidence: float | None = None  # of the decision
+    decided: str | None = None  # by the router, or by who named an expert
+    confidence: float | None = None  # of the expert that answered; of the decision if none was asked
     expected_score: float | None = None  # instead of the confidence, if an outcome router decided
     margin: float | None = None
     router: str = ""  # hash of the artifact that decided
     why: str = ""  # "" routed; otherwise "asked by name", "pinned", "shadow", "skip", "abstained", "refused"
-    instead: str = ""  # who answers where the router abstained
+    instead: Instead = NOT_INSTEAD  # why another expert answered than the decided one
     reason: TurnReason | None = None  # of a chat with several turns: which one decided, and why
     text: str = ""  # what was routed on, if the decision log has prompts
     turns: Sequence[str] = ()  # likewise, where the user's turns were routed together
@@ -65,9 +67,15 @@ class ExchangeRecord:
 
     def add_choice(self, choice: Choice) -> None:
         """Which router decided what, and why an expert was chosen."""
-        self.router, self.why, self.instead = choice.snapshot.digest, choice.why, choice.instead
+        self.router, self.why, self.decided = choice.snapshot.digest, choice.why, choice.decided
         if (routed := choice.routed) is not None:
             self.decision, self.confidence, self.expected_score, self.margin, self.route_seconds, self.reason = routed
+
+    def add_answer(self, choice: Choice) -> None:
+        """How the router judges the expert that was asked last, and why that was not the decided one."""
+        self.instead = choice.explain_instead(self.expert, self.fallbacks)
+        if choice.routed is not None:
+            self.confidence, self.expected_score, self.margin = choice.routed.find_standing(self.expert)
 
 
 def read_usage(usage: Mapping[str, Any]) -> tuple[int | None, int | None]:

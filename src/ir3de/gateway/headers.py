@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from urllib.parse import quote
 
 HeaderList = list[tuple[bytes, bytes]]
 
@@ -102,3 +103,9 @@ def text(value: bytes) -> str:
         return value.decode()
     except UnicodeDecodeError:
         return value.decode("latin-1")
+
+
+@lru_cache(maxsize=4096)
+def encode_name(value: str) -> bytes:
+    """A name as a header value: characters beyond ASCII are percent-encoded."""
+    return quote(value, safe=" !#$&'()*+,/:;=?@[]~").encode()

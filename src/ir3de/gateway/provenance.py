@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from functools import lru_cache
-from urllib.parse import quote
 
-from ir3de.gateway.exchange_record import Handover
 from ir3de.gateway.experts.snapshot import Expert
-from ir3de.gateway.headers import HeaderList
+from ir3de.gateway.headers import HeaderList, encode_name
 from ir3de.gateway.requests.choice import Choice
 from ir3de.gateway.requests.controls import FIELD
+from ir3de.gateway.requests.substitution import Handover
 from ir3de.routing.turn_explanation import TurnReason
 
 PROVENANCE_HEADERS = (
     "x-ir3de-expert",
+    "x-ir3de-decided",
     "x-ir3de-model",
     "x-ir3de-confidence",
     "x-ir3de-expected-score",
@@ -46,46 +46,49 @@ def build_provenance_headers(
     ]
     if resends:
         found.append((b"x-ir3de-resends", b"%d" % resends))
+    if choice.decided is not None:
+        found.append((b"x-ir3de-decided", encode_name(choice.decided)))
     if (routed := choice.routed) is not None:
-        if routed.confidence is not None:
-            found.append((b"x-ir3de-confidence", b"%.4f" % routed.confidence))
-        if routed.expected_score is not None:
-            found.append((b"x-ir3de-expected-score", b"%.4f" % routed.expected_score))
-        found += (
-            (b"x-ir3de-margin", b"%.4f" % routed.margin),
-            (b"x-ir3de-route-us", b"%.1f" % (routed.seconds * 1e6)),
-        )
+        confidence, score, margin = routed.find_standing(expert.name)
+        figures = ((b"x-ir3de-confidence", confidence), (b"x-ir3de-expected-score", score), (b"x-ir3de-margin", margin))
+        found += ((name, b"%.4f" % value) for name, value in figures if value is not None)
+        found.append((b"x-ir3de-route-us", b"%.1f" % (routed.seconds * 1e6)))
         if routed.reason is not None:
             found.append((b"x-ir3de-chat", b'turn=%d, decided=%d, why="%b"' % _encode_reason(routed.reason)))
-        if routed.decision.abstained:
-            found.append((b"x-ir3de-reason", routed.decision.reason.encode()))
-            found += [(b"x-ir3de-instead", choice.instead.encode())] if choice.instead else []
+    kind, _, reason = choice.explain_instead(expert.name, handovers)
+    if reason:
+        found.append((b"x-ir3de-reason", encode_name(reason)))
+    if kind:
+        found.append((b"x-ir3de-instead", encode_name(kind)))
     if choice.why:
-        found.append((b"x-ir3de-why", _encode_header(choice.why)))
+        found.append((b"x-ir3de-why", encode_name(choice.why)))
     return found
 
 
 def build_provenance_member(choice: Choice, expert: Expert, handovers: Sequence[Handover], request_id: str) -> bytes:
     """The provenance as a member of a JSON object, because client libraries hide headers."""
     text = _format_names(expert.name, expert.config.served_model, choice.snapshot.digest)
+    text += f',"decided":{_quote(choice.decided)}'
     if (routed := choice.routed) is not None:
-        if routed.expected_score is None:
-            value = f"{routed.confidence:.4f}"
-        else:
-            value = f'null,"expected_score":{routed.expected_score:.4f}'
+        confidence, score, margin = routed.find_standing(expert.name)
+        text += f',"confidence":{_format(confidence)}' + ("" if score is None else f',"expected_score":{score:.4f}')
         text += (
-            f',"decided":{_quote(routed.decision.expert)},"confidence":{value},"margin":{routed.margin:.4f}'
-            f',"abstained":{"true" if routed.decision.abstained else "false"},"route_us":{routed.seconds * 1e6:.1f}'
+            f',"margin":{_format(margin)},"abstained":{"true" if routed.decision.abstained else "false"}'
+            f',"route_us":{routed.seconds * 1e6:.1f}'
         )
         if routed.reason is not None:
             turn, decided, why = routed.reason
             text += f',"chat":{{"turn":{turn},"decided":{decided},"why":"{why}"}}'
-        if routed.decision.abstained:
-            text += f',"reason":{_quote(routed.decision.reason)}'
-            text += f',"instead":{_quote(choice.instead)}' if choice.instead else ""
+    kind, _, reason = choice.explain_instead(expert.name, handovers)
+    text += f',"reason":{_quote(reason)}' if reason else ""
+    text += f',"instead":{_quote(kind)}' if kind else ""
     before = [{"from": one, "to": other, "reason": reason} for one, other, reason in handovers]
     text += f',"why":{_quote(choice.why or "routed")},"fallbacks":{json.dumps(before) if before else "[]"}'
     return f'{text},"request_id":{_quote_once(request_id)}}}'.encode()
+
+
+def _format(value: float | None) -> str:
+    return "null" if value is None else f"{value:.4f}"
 
 
 def _encode_reason(reason: TurnReason) -> tuple[int, int, bytes]:
@@ -103,8 +106,8 @@ def _format_names(expert: str, model: str, router: str) -> str:
 @lru_cache(maxsize=4096)
 def _build_name_headers(expert: str, model: str, router: str) -> tuple[tuple[bytes, bytes], ...]:
     return (
-        (b"x-ir3de-expert", _encode_header(expert)),
-        (b"x-ir3de-model", _encode_header(model)),
+        (b"x-ir3de-expert", encode_name(expert)),
+        (b"x-ir3de-model", encode_name(model)),
         (b"x-ir3de-router", router[:16].encode()),
     )
 
@@ -121,9 +124,3 @@ def _quote(value: str | None) -> str:
 
 def _quote_once(value: str) -> str:
     return f'"{value}"' if value.isalnum() else json.dumps(value)
-
-
-@lru_cache(maxsize=4096)
-def _encode_header(value: str) -> bytes:
-    """A name as a header value: characters beyond ASCII are percent-encoded."""
-    return quote(value, safe=" !#$&'()*+,/:;=?@[]~").encode()

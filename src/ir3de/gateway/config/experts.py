@@ -48,7 +48,7 @@ class Concurrency(Part):
     limit: int = Field(64, ge=1, le=100_000)
     """Requests at once, over all workers."""
     queue: int = Field(128, ge=0, le=1_000_000)
-    """Requests that may wait. When the queue is full, the next expert is asked, or the client gets status 429."""
+    """Requests that may wait. When the queue is full, another expert is asked, or the client gets status 429."""
     wait: Seconds = 10.0
     """Seconds that a request may wait."""
 
@@ -114,11 +114,11 @@ class ExpertConfig(Part):
     api_key_env: Variable | None = None
     """The variable that holds the endpoint's key."""
     capabilities: tuple[Capability, ...] = ("chat", "completions", "tools")
-    """What it can do; requests that need more go to other experts."""
+    """What it can do; requests that need more go to its fallbacks, a candidate of the router or the default expert."""
     translate: bool = True
     """Whether it also answers `messages` if it has only `chat`, or the reverse: requests and answers are translated."""
     context_window: int | None = Field(None, ge=1)
-    """Tokens of prompt and answer together; longer requests go to other experts."""
+    """Tokens of prompt and answer together; longer requests go where those go that need another capability."""
     max_output_tokens: int | None = Field(None, ge=1)
     """Tokens of the longest answer that its server gives. A key's limits reserve as much for a request that does not
     limit its answer; by default the context window, or 8,192."""
@@ -128,7 +128,7 @@ class ExpertConfig(Part):
     """Whether to ask it for the tokens of streams, also where the client did not; the client then does not see them.
     By default where it has a price, or the client's key is counted."""
     fallbacks: tuple[str, ...] = ()
-    """Experts to ask when it fails, before the next ones of the ranking."""
+    """Experts to ask when it fails or cannot answer, before candidates of the router and the default expert."""
     timeouts: Timeouts = Timeouts()
     """How long to wait for it."""
     concurrency: Concurrency = Concurrency()

@@ -43,7 +43,8 @@ class Routing(Part):
     """How an expert is chosen for a request."""
 
     default: str | None = None
-    """The expert for prompts on which the router abstains; by default the router's own, else the nearest one."""
+    """The expert for prompts on which the router abstains, and for those whose expert cannot answer and has no
+    substitute. By default the router's own; if it has none, the nearest one answers where the router abstains."""
     out_of_domain: Literal["answer", "refuse"] = "answer"
     """What to do with prompts that are unlike every domain: the default or the nearest expert answers, or the client
     gets status 422."""

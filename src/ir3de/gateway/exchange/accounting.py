@@ -40,7 +40,7 @@ def restrict_to_key(exchange: Exchange, asked: str, experts: frozenset[str]) -> 
     shadow = exchange.snapshot.config.routing.shadow
     if shadow is not None and shadow not in experts:
         raise ApiError(403, f"the API key '{exchange.key.name}' may not ask {shadow!r}, which answers everything here")
-    return replace(controls, allow=experts if controls.allow is None else controls.allow & experts)
+    return replace(controls, of_key=experts)
 
 
 def reserve_usage(exchange: Exchange, lease: Lease, choice: Choice, prompt: Prompt, body: JsonBody) -> None:

@@ -230,6 +230,8 @@ def _finish_record(exchange: Exchange) -> None:
     record.status = response.status or (499 if record.outcome == "cancelled" else 0)
     record.sent_bytes = response.sent_bytes
     record.total_seconds = perf_counter() - exchange.clock
+    if exchange.choice is not None and exchange.expert is not None:
+        record.add_answer(exchange.choice)
     if exchange.lease is not None:
         exchange.lease.close()  # which fills in what it took
     elif exchange.usage and exchange.expert is not None and record.cache != "hit":  # which nobody was asked for

@@ -11,6 +11,7 @@ from ir3de.gateway.config.experts import RESERVED
 from ir3de.gateway.requests.choice import Choice, choose
 from ir3de.gateway.requests.controls import Controls
 from ir3de.gateway.requests.prompt import read_prompt
+from ir3de.gateway.requests.substitution import Handover, list_substitutes
 from ir3de.gateway.wire import FORMATS
 
 if TYPE_CHECKING:
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
     from ir3de.gateway.requests.pins import Pins
     from ir3de.routing.decision import Decision
 
-ASKED_LATER = ("open", "cooling")  # states of a circuit breaker in which others are asked
+ASKED_LATER = {
+    "open": "resting",
+    "cooling": "cooling",
+}  # states of a circuit breaker in which others are asked, and why
 
 
 @dataclass(frozen=True)
@@ -37,9 +41,9 @@ class TargetFinder:
     is_served: bool
 
     def find(self, messages: Sequence[Any], decision: Decision) -> Mapping[str, Any]:
-        """The expert, what to send as `model` so that this one is asked, and why it is not the decision's own."""
+        """The expert, what to send as `model` so that this one is asked, and why it is not the decided one."""
         routing = self.snapshot.config.routing
-        controls = Controls(weights=self.weights, allow=self.key.experts)
+        controls = Controls(weights=self.weights, of_key=self.key.experts)
         model = RESERVED[0] if self.is_served else self._find_by_name(decision)
         try:
             prompt = read_prompt(
@@ -48,26 +52,32 @@ class TargetFinder:
             choice = choose(self.snapshot, model, prompt, controls, self.pins)
             if choice.build_refusal is not None:
                 raise choice.build_refusal()
-            first, failing = _skip_failing(choice)
+            first, handovers = _skip_failing(choice)
             if not self.key.may_ask(first.name):
                 raise ApiError(403, f"the API key '{self.key.name}' may not ask {first.name!r}")
         except ApiError as problem:
             return {"expert": None, "model": model, "why": problem.message, "failing": []}
-        return {"expert": first.name, "model": model, "why": choice.why or "routed", "failing": failing}
+        found = {"expert": first.name, "decided": choice.decided, "model": model, "why": choice.why or "routed"}
+        instead = choice.explain_instead(first.name, handovers)
+        more = {"reason": instead.text, "instead": instead.kind}
+        more = {name: text for name, text in more.items() if text}
+        return {**found, **more, "failing": [name for name, _, _ in handovers]}
 
     def _find_by_name(self, decision: Decision) -> str:
-        """The best expert of the ranking that has an endpoint and may be asked; any that has one, if there is none."""
-        names = [name for name, _ in decision.ranking]
-        ranked = names if decision.expert is None else [decision.expert, *names]
-        experts = self.snapshot.experts
-        return next((name for name in ranked if name in experts and self.key.may_ask(name)), next(iter(experts)))
+        """The expert of the decision, or who may answer in its place if it has no endpoint or may not be asked."""
+        may_ask = [expert for expert in self.snapshot.experts.values() if self.key.may_ask(expert.name)]
+        wanted = decision.expert or decision.best
+        if any(expert.name == wanted for expert in may_ask):
+            return wanted
+        found = list_substitutes(self.snapshot, wanted, may_ask, decision)
+        return found[0].expert.name if found else wanted
 
 
-def _skip_failing(choice: Choice) -> tuple[Expert, list[str]]:
-    """The first expert whose circuit breaker lets a request through, and those before it."""
-    failing: list[str] = []
+def _skip_failing(choice: Choice) -> tuple[Expert, list[Handover]]:
+    """The first expert whose circuit breaker lets a request through, and from whom it is handed on to that one."""
+    failing: list[Expert] = []
     for expert in (choice.first, *choice.list_fallbacks()):
         if expert.breaker.state not in ASKED_LATER:
-            return expert, failing
-        failing.append(expert.name)
+            return expert, [(one.name, expert.name, ASKED_LATER.get(one.breaker.state, "")) for one in failing]
+        failing.append(expert)
     return choice.first, []

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter, sleep
 from typing import TYPE_CHECKING, NamedTuple
 
-from ir3de.errors import InputError
+from ir3de.errors import InputError, name_some
 from ir3de.gateway.api_errors import ApiError
 from ir3de.gateway.config.experts import RESERVED
 from ir3de.gateway.experts.snapshot import Expert, Snapshot
+from ir3de.gateway.headers import encode_name
 from ir3de.gateway.requests.controls import Controls
+from ir3de.gateway.requests.eligibility import Refusal, find_eligible, find_refusal
 from ir3de.gateway.requests.pins import Pins
 from ir3de.gateway.requests.prompt import MAX_INLINE_TURNS, Prompt
+from ir3de.gateway.requests.substitution import DEFAULT, Handover, Instead, Substitute, find_default, list_substitutes
 from ir3de.routing.conversation import Conversation
 
 if TYPE_CHECKING:
@@ -23,11 +26,20 @@ if TYPE_CHECKING:
     from ir3de.routing.decision import Decision
     from ir3de.routing.turn_explanation import TurnReason
 
+ENDPOINTS = frozenset(("chat", "completions", "responses", "messages", "embeddings"))  # of all capabilities
 TURNS_AT_A_TIME = 8  # of a long chat: then the event loop may have the interpreter's lock
 
 
+class Standing(NamedTuple):
+    """How the router judges one expert. All is None if the router does not know the expert."""
+
+    confidence: float | None = None
+    expected_score: float | None = None  # instead of the confidence, if an outcome router decided
+    margin: float | None = None  # over the best of the others; below zero if that one is better
+
+
 class Routed(NamedTuple):
-    """A decision, with the figures that headers, body and logs all repeat, and how long it took."""
+    """A decision, with the figures of its best expert, and how long it took."""
 
     decision: Decision
     confidence: float | None
@@ -35,6 +47,17 @@ class Routed(NamedTuple):
     margin: float
     seconds: float
     reason: TurnReason | None = None  # of a chat with several turns: which one decided, and why
+
+    def find_standing(self, expert: str) -> Standing:
+        """The figures of one expert, which is the best one as a rule."""
+        decision = self.decision
+        if expert == decision.best:
+            return Standing(self.confidence, self.expected_score, self.margin)
+        values = dict(decision.quality)
+        if (value := values.pop(expert, None)) is None:
+            return Standing()
+        margin = value - max(values.values(), default=0.0)
+        return Standing(value, None, margin) if self.expected_score is None else Standing(None, value, margin)
 
 
 @dataclass(slots=True)
@@ -47,23 +70,43 @@ class Choice:
     why: str = ""  # empty if the router decided; otherwise the reason
     routed: Routed | None = None  # None where the router was not asked
     by_name: bool = False  # then only the fallbacks of the configuration may replace it
-    instead: str = ""  # who answers where the router abstained: the default expert, or the nearest one
+    wanted: str | None = None  # in whose place others answer, if that is not `first`
+    decided: str | None = None  # by the router, or by who named an expert; None if the router found nobody
+    instead: str = ""  # who `first` is, if it is not the decided expert, or if the router abstained
+    refusal: Refusal | None = None  # why the decided expert is not `first`
     # what the client gets instead of an answer; made where it is raised, since its frames keep the choice
     build_refusal: Callable[[], ApiError] | None = None
+
+    def __post_init__(self) -> None:
+        if self.routed is None and self.decided is None:
+            self.decided = self.first.name
 
     @property
     def decision(self) -> Decision | None:
         return None if self.routed is None else self.routed.decision
 
-    def list_fallbacks(self) -> Iterator[Expert]:
-        """The experts to ask when the first one fails: its own fallbacks, then the next ones of the ranking."""
-        routing, eligible = self.snapshot.config.routing, {expert.name: expert for expert in self.eligible}
-        names = list(self.first.config.fallbacks)
-        if not self.by_name and routing.shadow is None:
-            names += [name for name, _ in self.routed.decision.ranking] if self.routed is not None else []
-            names += eligible  # those that the router does not know come last
-        fallbacks = [name for name in dict.fromkeys(names) if name in eligible and name != self.first.name]
-        yield from (eligible[name] for name in fallbacks[: routing.fallbacks])
+    def list_substitutes(self) -> list[Substitute]:
+        """The experts to ask when the first one fails."""
+        is_alone = self.by_name or self.snapshot.config.routing.shadow is not None
+        wanted, decision = self.wanted or self.first.name, None if is_alone else self.decision
+        found = list_substitutes(self.snapshot, wanted, self.eligible, decision)
+        return [one for one in found if one.expert is not self.first]
+
+    def list_fallbacks(self) -> list[Expert]:
+        """The same, but no more than are to be tried."""
+        return [one.expert for one in self.list_substitutes()[: self.snapshot.config.routing.fallbacks]]
+
+    def explain_instead(self, answers: str, handovers: Sequence[Handover]) -> Instead:
+        """Why this expert answers, if it is not the decided one, or if the router abstained."""
+        kind = self.instead
+        if answers != self.first.name:
+            kind = next((one.kind for one in self.list_substitutes() if one.expert.name == answers), "")
+        abstained = "" if self.routed is None else self.routed.decision.reason
+        if self.decided is None or answers == self.decided:
+            return Instead(kind, "", abstained)
+        failed = handovers[0][2] if handovers else ""
+        label, text = self.refusal or (failed, failed)
+        return Instead(kind, label, abstained or text)
 
 
 def route_prompt(snapshot: Snapshot, prompt: Prompt, controls: Controls) -> Routed:
@@ -98,49 +141,102 @@ def choose(
 
     `routed` is the router's decision, where it was made before.
     """
-    experts = snapshot.experts
+    experts, routing = snapshot.experts, snapshot.config.routing
+    eligible = find_eligible(snapshot, prompt, controls)
+    asked = _Asked(snapshot, prompt, controls, eligible)
     if model not in RESERVED:
-        if (named := experts.get(model)) is None:
-            raise ApiError(
-                404,
-                f"no model {model[:200]!r}: there are auto, which routes, and {', '.join(experts)}",
-                "model_not_found",
-                "model",
-            )
-        others = [expert for expert in experts.values() if not explain_refusal(expert, prompt, controls)]
-        return Choice(snapshot, named, others, "asked by name", by_name=True)
-    eligible = _find_eligible(snapshot, prompt, controls)
+        return _choose_named(asked, model)
     if prompt.follows and (keeper := _find_responder(snapshot, prompt, pins, eligible)) is not None:
         return Choice(snapshot, keeper, (), "pinned")  # only its server has that answer
+    first = eligible[0].name if eligible else None
     if "embeddings" in prompt.needs:  # vectors of two models cannot be compared, so it is always the same expert
-        return Choice(snapshot, eligible[0], eligible, "the first with embeddings", by_name=True)
-    if controls.skip and snapshot.config.routing.shadow is None:
-        return Choice(snapshot, _pick_default(snapshot, eligible), eligible, "skip")
+        return asked.choose(first, "the first with embeddings", by_name=True)
+    if controls.skip and routing.shadow is None:
+        return asked.choose(find_default(snapshot) or first, "skip")
     routed = routed or route_prompt(snapshot, prompt, controls)
-    if (shadow := snapshot.config.routing.shadow) is not None:
-        return Choice(snapshot, experts[shadow], eligible, "shadow", routed)
+    decision = routed.decision
+    decided = find_default(snapshot) if decision.abstained else decision.expert
+    if not eligible:
+        raise asked.build_error(decided, decision)
+    if routing.shadow is not None:
+        return _choose_set(snapshot, experts[routing.shadow], eligible, "shadow", routed, decided)
     if controls.session and (pinned := _find_pinned(snapshot, prompt, controls, pins, routed, eligible)) is not None:
-        return Choice(snapshot, pinned, eligible, "pinned", routed)
-    if routed.decision.abstained:
-        return _choose_abstained(snapshot, routed, eligible)
-    first, why = _pick_decided(snapshot, routed.decision, eligible)
-    return Choice(snapshot, first, eligible, why, routed)
-
-
-def _choose_abstained(snapshot: Snapshot, routed: Routed, eligible: Sequence[Expert]) -> Choice:
-    """Who answers where the router abstains: the default expert, or the nearest one; or nobody, if so configured.
-
-    Where no token is known, nobody is near. The first expert of the configuration answers then, and it is said.
-    """
-    decision, routing = routed.decision, snapshot.config.routing
+        return _choose_set(snapshot, pinned, eligible, "pinned", routed, decided)
     if routing.out_of_domain == "refuse" and decision.reason == "out of domain":
         return Choice(snapshot, eligible[0], (), "refused", routed, build_refusal=partial(_build_refusal, eligible))
-    if (default := _get(eligible, routing.default) or _get(eligible, decision.expert)) is not None:
-        return Choice(snapshot, default, eligible, "abstained", routed, instead="default expert")
-    has_nearest = decision.reason != "no known token"
-    if has_nearest and (nearest := _get(eligible, decision.best)) is not None:
-        return Choice(snapshot, nearest, eligible, "abstained", routed, instead="nearest expert")
-    return Choice(snapshot, eligible[0], eligible, "abstained", routed, instead="first that may answer")
+    return asked.choose(decided, "abstained" if decision.abstained else "", routed=routed)
+
+
+def _choose_named(asked: _Asked, name: str) -> Choice:
+    """The choice where the client names an expert. It must have the endpoint; the rest is the client's affair."""
+    experts, endpoint = asked.snapshot.experts, asked.prompt.needs & ENDPOINTS
+    if (named := experts.get(name)) is None:
+        message = f"no model {name[:200]!r}: there are auto, which routes, and {', '.join(experts)}"
+        raise ApiError(404, message, "model_not_found", "model")
+    if endpoint <= named.capabilities:
+        return Choice(asked.snapshot, named, asked.eligible, "asked by name", by_name=True)
+    return asked.choose(name, "asked by name", by_name=True)
+
+
+def _choose_set(
+    snapshot: Snapshot, first: Expert, eligible: Sequence[Expert], why: str, routed: Routed, decided: str | None
+) -> Choice:
+    """The choice of an expert that is set, whatever the router has decided."""
+    refusal = None if decided == first.name else Refusal(why, "")  # `why` says it already
+    return Choice(snapshot, first, eligible, why, routed, decided=decided, refusal=refusal)
+
+
+class _Asked(NamedTuple):
+    """A request, and who can and may answer it."""
+
+    snapshot: Snapshot
+    prompt: Prompt
+    controls: Controls
+    eligible: Sequence[Expert]
+
+    def choose(
+        self, decided: str | None, why: str = "", *, routed: Routed | None = None, by_name: bool = False
+    ) -> Choice:
+        """The decided expert, or who may answer in its place. Where the router found nobody, the nearest one."""
+        decision, chosen = None if routed is None else routed.decision, partial(Choice, self.snapshot)
+        nearest = decision.best if decision is not None and decision.reason != "no known token" else None
+        wanted = decided or nearest
+        if (expert := _get(self.eligible, wanted)) is not None:
+            is_abstained = decision is not None and decision.abstained
+            kind = "" if not is_abstained else DEFAULT if decided is not None else "nearest expert"
+            return chosen(expert, self.eligible, why, routed, by_name, decided=decided, instead=kind)
+        found = list_substitutes(self.snapshot, wanted, self.eligible, decision)
+        if not found:
+            raise self.build_error(decided, decision)
+        first, kind = found[0]
+        if wanted is None:  # no token is known, so nobody is near, and all are candidates
+            return chosen(first, self.eligible, why, routed, instead="first that may answer")
+        refusal = None if decided is None else self._find_refusal(decided)
+        why = why or f"instead of {decided}"
+        return chosen(first, self.eligible, why, routed, by_name, wanted, decided, instead=kind, refusal=refusal)
+
+    def build_error(self, decided: str | None, decision: Decision | None = None) -> ApiError:
+        """The error where neither the decided expert nor anybody in its place may answer."""
+        parts, headers = ["no expert may answer this request"], {}
+        if decided is not None and (refusal := self._find_refusal(decided)) is not None:
+            parts.append(f"{decided} was chosen: {refusal.text}")
+            headers = {"x-ir3de-decided": encode_name(decided).decode()}
+        elif decision is not None and decision.abstained:
+            parts.append(f"the router abstained ({decision.reason}), and there is no default expert")
+        if self.eligible:
+            able = name_some(expert.name for expert in self.eligible)
+            wanted = decided or "the nearest expert"
+            none = f"none of them is a fallback of {wanted}, a candidate of the router or the default expert"
+            parts.append(f"{able} could answer, but {none}: configure that, or ask an expert by its name")
+        unknown = sorted((self.controls.allow or frozenset()) - self.snapshot.experts.keys())
+        told = [f"there is no expert {name[:100]!r}" for name in unknown[:5]]
+        others = {name: self._find_refusal(name) for name in self.snapshot.experts if name != decided}
+        told += [f"{name}: {refusal.text}" for name, refusal in others.items() if refusal is not None]
+        parts += ["; ".join(told)] if told else []
+        return ApiError(400, ". ".join(parts), "no_eligible_expert", "model", headers=headers)
+
+    def _find_refusal(self, name: str) -> Refusal | None:
+        return find_refusal(self.snapshot.experts.get(name), self.prompt, self.controls)
 
 
 def _build_refusal(eligible: Sequence[Expert]) -> ApiError:
@@ -148,21 +244,6 @@ def _build_refusal(eligible: Sequence[Expert]) -> ApiError:
     message = f"out of domain: no expert is for prompts like this one. A model can also be asked by name: {names}"
     headers = {"x-ir3de-why": "refused", "x-ir3de-reason": "out of domain"}
     return ApiError(422, message, "out_of_domain", "model", headers=headers)
-
-
-def _pick_decided(snapshot: Snapshot, decision: Decision, eligible: Sequence[Expert]) -> tuple[Expert, str]:
-    if expert := _get(eligible, decision.expert):
-        return expert, ""
-    for name, _ in decision.ranking:
-        if expert := _get(eligible, name):
-            return expert, "the best that may answer"
-    return _pick_default(snapshot, eligible), "the router knows none that may answer"
-
-
-def _pick_default(snapshot: Snapshot, eligible: Sequence[Expert]) -> Expert:
-    """The default expert: the configuration's, else the router's, else the first one."""
-    default, own = snapshot.config.routing.default, snapshot.router.default
-    return _get(eligible, default) or _get(eligible, own) or eligible[0]
 
 
 def _get(eligible: Sequence[Expert], name: str | None) -> Expert | None:
@@ -197,34 +278,3 @@ def _find_pinned(
     moves = clear and decision.expert != name and _get(eligible, decision.expert) is not None
     is_follow_up = routed.reason is not None and routed.reason.why == "stayed"
     return None if moves and not prompt.tool_loop and not is_follow_up else _get(eligible, name)
-
-
-def _find_eligible(snapshot: Snapshot, prompt: Prompt, controls: Controls) -> Sequence[Expert]:
-    """The experts that can and may answer. If there is none, the error says why for each."""
-    is_simple = controls.is_unrestricted and not snapshot.has_context_windows and not prompt.untranslatable
-    if is_simple and (capable := snapshot.find_capable(prompt.needs)):
-        return capable
-    reasons = {expert: explain_refusal(expert, prompt, controls) for expert in snapshot.experts.values()}
-    if found := [expert for expert, reason in reasons.items() if not reason]:
-        return found
-    unknown = sorted((controls.allow or frozenset()) - snapshot.experts.keys())
-    said = [f"there is no expert {name[:100]!r}" for name in unknown[:5]]
-    refused = "; ".join([*said, *(f"{expert.name}: {reason}" for expert, reason in reasons.items())])
-    raise ApiError(400, f"no expert may answer this request. {refused}", "no_eligible_expert", "model")
-
-
-def explain_refusal(expert: Expert, prompt: Prompt, controls: Controls) -> str:
-    """Why an expert cannot or may not answer; empty if it can and may."""
-    config = expert.config
-    if not prompt.needs <= expert.capabilities:
-        return f"has no {' or '.join(sorted(prompt.needs - expert.capabilities))} (capabilities)"
-    if prompt.untranslatable and not prompt.needs.isdisjoint(expert.translated):
-        return prompt.untranslatable
-    if config.context_window is not None and prompt.tokens > config.context_window:
-        return f"about {prompt.tokens:,} tokens do not fit its context of {config.context_window:,}"
-    if (controls.allow is not None and expert.name not in controls.allow) or expert.name in controls.deny:
-        return "not allowed by the request"
-    price = max(config.price.input_per_1m, config.price.output_per_1m)
-    if controls.max_price is not None and price > controls.max_price:
-        return f"costs more than {controls.max_price:g} per million tokens"
-    return ""

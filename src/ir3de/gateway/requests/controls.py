@@ -39,11 +39,12 @@ class Controls:
     skip: bool = False  # do not route: ask the default expert
     session: str = ""
     weights: Mapping[str, float] | None = None  # what a unit of cost is worth, instead of the router's own
+    of_key: frozenset[str] | None = None  # the experts that the client's key may ask; None: all
 
     @property
     def is_unrestricted(self) -> bool:
         """Whether every expert may answer."""
-        return self.allow is None and not self.deny and self.max_price is None
+        return self.allow is None and not self.deny and self.max_price is None and self.of_key is None
 
 
 NO_CONTROLS = Controls()

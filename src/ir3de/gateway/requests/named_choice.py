@@ -7,8 +7,9 @@ from typing import NamedTuple
 from ir3de.gateway.api_errors import ApiError
 from ir3de.gateway.config.experts import RESERVED
 from ir3de.gateway.experts.snapshot import Expert, Snapshot
-from ir3de.gateway.requests.choice import Choice, explain_refusal
+from ir3de.gateway.requests.choice import Choice
 from ir3de.gateway.requests.controls import Controls
+from ir3de.gateway.requests.eligibility import find_refusal
 from ir3de.gateway.requests.prompt import Prompt
 from ir3de.gateway.requests.stored_objects import build_unknown_error
 from ir3de.gateway.wire.passthrough import PassthroughFormat, is_object_id
@@ -64,10 +65,10 @@ def _find_eligible(snapshot: Snapshot, wire: PassthroughFormat, controls: Contro
     if not (capable := snapshot.find_capable(needs)):
         raise _build_incapable_error(snapshot, wire, f"no expert has {wire.capability}")
     prompt = Prompt("", needs, 0, tool_loop=False)
-    reasons = {expert: explain_refusal(expert, prompt, controls) for expert in capable}
-    if found := [expert for expert, reason in reasons.items() if not reason]:
+    refusals = {expert: find_refusal(expert, prompt, controls) for expert in capable}
+    if found := [expert for expert, refusal in refusals.items() if refusal is None]:
         return found
-    refused = "; ".join(f"{expert.name}: {reason}" for expert, reason in reasons.items())
+    refused = "; ".join(f"{expert.name}: {refusal.text}" for expert, refusal in refusals.items() if refusal is not None)
     raise ApiError(400, f"no expert may answer this request. {refused}", "no_eligible_expert", "model")
 
 

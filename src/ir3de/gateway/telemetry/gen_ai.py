@@ -102,17 +102,17 @@ def build_span_attributes(
 def build_decision_attributes(record: ExchangeRecord) -> Attributes:
     """What the router decided."""
     decision = record.decision
+    chosen = {"ir3de.router": record.router or None, "ir3de.decided": record.decided}
+    instead = {"ir3de.reason": record.instead.text or None, "ir3de.instead": record.instead.kind or None}
     if decision is None:
-        return {"ir3de.router": record.router or None}
+        return {**chosen, **instead}
     return {
-        "ir3de.router": record.router or None,
-        "ir3de.decided": decision.expert,
+        **chosen,
+        **instead,
         "ir3de.confidence": record.confidence,
         "ir3de.expected_score": record.expected_score,
         "ir3de.margin": record.margin,
         "ir3de.abstained": decision.abstained,
-        "ir3de.reason": decision.reason if decision.abstained else None,
-        "ir3de.instead": record.instead or None,
         "ir3de.chat_why": None if record.reason is None else record.reason.why,
     }
 

@@ -28,7 +28,7 @@ def format_access_line(record: ExchangeRecord) -> bytes:
     # built by hand: a dictionary and json.dumps take five times as long
     words = _format_words(
         record.method, record.endpoint, record.asked[:MAX_NAME_CHARS], record.expert, record.model,
-        record.status, record.outcome, record.error, record.why,
+        record.status, record.outcome, record.error, record.why, record.decided,
     )  # fmt: skip
     handed_on = _json(record.fallbacks[:MAX_RANKED]) if record.fallbacks else "[]"
     prompt_tokens, completion_tokens, cost = record.prompt_tokens, record.completion_tokens, record.cost
@@ -61,7 +61,7 @@ def _format_cache(record: ExchangeRecord) -> str:
 
 
 def _format_decision(record: ExchangeRecord) -> str:
-    """How sure the router was, and how long each step took."""
+    """How sure the router was of the expert that answered, and how long each step took."""
     confidence, margin = (None, None) if record.decision is None else (record.confidence, record.margin)
     route, first, total = record.route_seconds, record.first_seconds, record.total_seconds * 1e3
     if confidence is not None and margin is not None and route is not None and first is not None:
@@ -76,19 +76,17 @@ def _format_decision(record: ExchangeRecord) -> str:
 
 
 def _format_reasons(record: ExchangeRecord) -> str:
-    """Which turn of a chat decided, and why the router abstained; nothing for most requests."""
-    if record.reason is None and (record.decision is None or not record.decision.abstained):
-        return ""
+    """Which turn of a chat decided, and why the router abstained or another expert answers; nothing as a rule."""
     return "".join(f', "{name}": {_json(value)}' for name, value in _describe_reasons(record).items())
 
 
 def _describe_reasons(record: ExchangeRecord) -> dict[str, Any]:
     """The fields `chat`, `reason` and `instead`, as far as there is something to say."""
     found: dict[str, Any] = {} if record.reason is None else {"chat": record.reason._asdict()}
-    if record.decision is not None and record.decision.abstained:
-        found["reason"] = record.decision.reason
-        if record.instead:
-            found["instead"] = record.instead
+    if reason := record.instead.text or ("" if record.decision is None else record.decision.reason):
+        found["reason"] = reason
+    if record.instead.kind:
+        found["instead"] = record.instead.kind
     return found
 
 
@@ -115,15 +113,15 @@ def format_decision_line(record: ExchangeRecord, *, price: Price | None = None, 
         "router": record.router,
         "expert": decision.expert,
         "served": record.expert,
-        "confidence": _round(record.confidence, 6),
+        "confidence": _round(decision.confidence, 6),
         **({} if score is None else {"expected_score": round(score, 6)}),
-        "margin": _round(record.margin, 6),
+        "margin": round(decision.margin, 6),
         "ranking": [{"expert": one, name: round(value, 6)} for one, value in decision.ranking[:MAX_RANKED]],
         "abstained": decision.abstained,
         "reason": decision.reason,
         "in_domain": _round(decision.in_domain, 6),
         "why": record.why,
-        **_describe_reasons(record),
+        **(_describe_reasons(record) | {"reason": decision.reason}),
         "fallbacks": [list(handed_on) for handed_on in record.fallbacks[:MAX_RANKED]],
         "status": record.status,
         "outcome": record.outcome,
@@ -165,10 +163,20 @@ def _format_second(seconds: int) -> str:
 
 @lru_cache(maxsize=1024)
 def _format_words(
-    method: str, endpoint: str, asked: str, expert: str, model: str, status: int, outcome: str, error: str, why: str
+    method: str,
+    endpoint: str,
+    asked: str,
+    expert: str,
+    model: str,
+    status: int,
+    outcome: str,
+    error: str,
+    why: str,
+    decided: str | None,
 ) -> str:
     return (
         f'"method": {_quote(method)}, "endpoint": {_quote(endpoint)}, "asked": {_quote(asked)}, '
-        f'"expert": {_quote(expert)}, "model": {_quote(model)}, "status": {status}, "outcome": {_quote(outcome)}, '
+        f'"expert": {_quote(expert)}, "decided": {_json(decided)}, "model": {_quote(model)}, '
+        f'"status": {status}, "outcome": {_quote(outcome)}, '
         f'"error": {_quote(error)}, "why": {_quote(why)}, '
     )

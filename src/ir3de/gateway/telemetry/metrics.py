@@ -17,6 +17,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from ir3de.gateway.exchange_record import ExchangeRecord, Outcome
+from ir3de.gateway.requests.eligibility import REFUSAL_LABELS
 from ir3de.gateway.telemetry.counts import Counts, Dump
 from ir3de.gateway.telemetry.key_budgets import build_budget_metrics
 from ir3de.gateway.telemetry.key_metrics import KeyMetrics
@@ -32,8 +33,9 @@ if TYPE_CHECKING:
 
 NO_EXPERT = "none"  # the label for names that are not experts
 OUTCOMES = get_args(Outcome)
-REASONS = (  # of fallbacks
+REASONS = (  # of fallbacks; why another expert answers
     "connect", "timeout", "408", "429", "5xx", "busy", "resting", "cooling", "garbage", "broken", "resources", "other",
+    *REFUSAL_LABELS, "pinned", "shadow",
 )  # fmt: skip
 STATUS_CLASSES = ("none", "1xx", "2xx", "3xx", "4xx", "5xx", "none", "none", "none", "none")  # none was sent
 MIN_QUEUE_S = 0.001  # a request that had a place at once did not wait
@@ -69,6 +71,9 @@ class Metrics:
         self._abstained = counts.add_counter("ir3de_abstain", "Decisions on which the router abstained.")
         self._fallbacks = counts.add_counter(
             "ir3de_fallback", "Requests handed on to another expert.", "from", "to", "reason"
+        )
+        self._instead = counts.add_counter(
+            "ir3de_instead", "Answers of another expert than the decided one.", "decided", "answered", "reason"
         )
         self._upstream = counts.add_histogram(
             "ir3de_upstream_seconds", "From asking an expert to the end of its answer.", ANSWER_BUCKETS, "expert"
@@ -140,10 +145,16 @@ class Metrics:
         if record.route_seconds is not None:
             self._route[()].add(record.route_seconds)
         if record.decision is not None:
-            if record.confidence is not None:
-                self._confidence[()].add(record.confidence)
+            if (confidence := record.decision.confidence) is not None:
+                self._confidence[()].add(confidence)
             if record.decision.abstained:
                 self._abstained[()] += 1
+        if record.instead.label and record.decided is not None and record.first_seconds is not None:
+            has_endpoint = (
+                record.decided not in self._live.snapshot.router.experts
+            )  # else it is one of a few names, too
+            decided = self.get_label(record.decided) if has_endpoint else record.decided
+            self._instead[decided, expert, limit_reason(record.instead.label)] += 1
         for giver, taker, reason in record.fallbacks:
             self._fallbacks[self.get_label(giver), self.get_label(taker), limit_reason(reason)] += 1
         if record.retries:

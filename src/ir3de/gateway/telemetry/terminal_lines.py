@@ -70,9 +70,8 @@ def _describe_unusual(record: ExchangeRecord) -> str:
     parts = [f"{giver} {reason}" for giver, _, reason in record.fallbacks[:3]]
     if parts:
         parts = [f"after {', '.join(parts)}"]
-    if record.decision is not None and record.decision.abstained:
-        said = () if record.why == "abstained" else (record.decision.reason,)
-        parts += [text for text in (*said, record.instead) if text]
+    told = record.why == "abstained" or bool(record.fallbacks)
+    parts += [text for text in ("" if told else record.instead.text, record.instead.kind) if text]
     if record.cache == "hit":
         parts.append("from the cache")
     if record.retries:

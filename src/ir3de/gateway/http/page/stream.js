@@ -60,6 +60,8 @@ function readHeaders(known, headers) {
   };
   const number = (header) => (headers.has(header) ? Number(headers.get(header)) : undefined);
   known.expert = name("x-ir3de-expert");
+  known.decided = name("x-ir3de-decided");
+  known.reason = name("x-ir3de-reason");
   known.model = name("x-ir3de-model");
   known.confidence = number("x-ir3de-confidence");
   known.score = number("x-ir3de-expected-score");
@@ -71,6 +73,7 @@ function readBody(known, piece) {
   const said = piece.ir3de;
   if (said) {
     Object.assign(known, { expert: said.expert ?? known.expert, model: said.model ?? known.model });
+    Object.assign(known, { decided: said.decided ?? known.decided, reason: said.reason ?? known.reason });
     if (Array.isArray(said.fallbacks)) known.tried = said.fallbacks.map((one) => one.from);
     if (said.confidence !== undefined) known.confidence = said.confidence;
     if (said.expected_score !== undefined) known.score = said.expected_score;
@@ -79,11 +82,17 @@ function readBody(known, piece) {
   if (piece.usage?.completion_tokens) known.tokens = piece.usage.completion_tokens;
 }
 
+// The expert that was decided on, and why another one answered.
+function listDecided({ decided, reason }) {
+  return make("span", {}, named(decided), reason ? ` (${reason})` : "");
+}
+
 // Who answered, how surely, and how long it took, as rows of a list.
 export function listFacts(known) {
   const rows = [];
   const row = (name, value) => value && rows.push(make("div", {}, make("dt", {}, name), make("dd", {}, value)));
   row("Expert", known.expert ? named(known.expert) : null);
+  row("Decided", known.decided && known.decided !== known.expert ? listDecided(known) : null);
   row("Model", known.model && known.model !== known.expert ? known.model : null);
   row("Confidence", Number.isFinite(known.confidence) ? percent(known.confidence) : null);
   row("Expected score", Number.isFinite(known.score) ? known.score.toFixed(2) : null);

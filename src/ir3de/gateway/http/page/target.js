@@ -9,10 +9,10 @@ export function nameTarget(button, target) {
   say(button.querySelector("b"), target.expert ?? "");
 }
 
-export function explainTarget({ expert, why, failing }, chosen) {
+export function explainTarget({ expert, why, reason, failing }, chosen) {
   if (expert === null) return `${begin(why)}.`;
   if (failing.length) return `${list(failing)} ${failing.length > 1 ? "fail" : "fails"} at present, so ${expert} is asked.`;
   if (why === "shadow") return `The gateway is in shadow mode: ${expert} answers everything.`;
   if (expert === chosen || why === "abstained") return "";
-  return `${chosen} has no endpoint that can answer this, so ${expert} is asked.`;
+  return `${chosen} cannot answer this${reason ? ` (${reason})` : ""}, so ${expert} is asked.`;
 }
