@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import tiny
-from covering import Case, cover, list_pairs, meet_pairs
 from ir3de import AllTokens, Average, Conversation, EntropyTopK, PromptRidge, Router, TokenRidge
 from ir3de.corpora import background
 from ir3de.policies import Cost, Policy, StrongShare
@@ -18,6 +17,7 @@ from ir3de.routing.content import count_content
 from ir3de.routing.decision import Decision
 from ir3de.scorers import Blend, CrossEntropy, KernelRidge, Posterior
 from ir3de.scorers.logistic import Logistic
+from ir3de_lab.benchmarks.trust.crossing.covering import Case, cover, list_pairs, meet_pairs
 from laws import STRANGE, shown
 
 NAMES = tuple(tiny.DOMAINS)

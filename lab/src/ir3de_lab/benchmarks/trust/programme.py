@@ -14,6 +14,7 @@ from typing import Any
 
 from ir3de_lab.benchmarks.gateway.processes import require_extra
 from ir3de_lab.benchmarks.trust import parsers
+from ir3de_lab.benchmarks.trust.crossing import running as crossing
 from ir3de_lab.benchmarks.trust.doors import MAKERS, fuzz_door
 from ir3de_lab.benchmarks.trust.doors import NAMES as DOORS
 from ir3de_lab.benchmarks.trust.faults import FAULTS
@@ -29,7 +30,7 @@ Progress = Callable[[str], None]
 
 def all_names() -> tuple[str, ...]:
     """Everything that the programme has."""
-    return (*DOORS, *parsers.names(), *FAULTS, *KILLS)
+    return (*DOORS, crossing.NAME, *parsers.names(), *FAULTS, *KILLS)
 
 
 def run_programme(
@@ -63,12 +64,14 @@ def _fuzz(
     chosen: Sequence[str], minutes: float, seed: int, keep: Path | None, progress: Progress
 ) -> Iterator[dict[str, Any]]:
     names = [name for name in chosen if name not in FAULTS and name not in KILLS]
-    weights = {name: DOOR_WEIGHT if name in DOORS else 1 for name in names}
+    weights = {name: DOOR_WEIGHT if name in (*DOORS, crossing.NAME) else 1 for name in names}
     total = FUZZING_SHARE * minutes * 60 * AT_ONCE / max(1, sum(weights.values()))
 
     def one(name: str) -> dict[str, Any]:
         progress(name)
         seconds = weights[name] * total
+        if name == crossing.NAME:
+            return asdict(crossing.cross(seed, seconds))
         if name in DOORS:
             found = asdict(fuzz_door(name, seed, seconds))
             for finding in found["findings"]:
