@@ -135,6 +135,14 @@ def test_the_total_is_the_weighted_sum_of_the_turns(router: Router) -> None:
     assert decision.counted == decision.tokens == tokens and np.array_equal(decision._tally, total)
 
 
+def test_a_short_turn_keeps_the_weight_of_one_token(router: Router) -> None:
+    """Rounding must not lose it: 0.1 of half a token is left."""
+    chat = Conversation(router, turn_weights=TurnWeights(decay=0.1, change=math.inf))
+    text = "Can my landlord evict me?"
+    assert chat.route("contract").counted == 1
+    assert chat.route(text).counted == router.route(text).counted + 1
+
+
 def mean_familiarity(decision: Decision) -> float:
     """Of the tokens; the decision has it in standard deviations."""
     mean = decision._tally.item(len(decision.experts)) / (FAMILIARITY_UNIT * decision.tokens)
