@@ -338,6 +338,8 @@ class RouterChange(OpenModel):
     after: RouterFigures
     compared: Count
     """Prompts that were kept before and after."""
+    difference: dict[str, float] | None
+    """Of the accuracies on these prompts, after minus before, with its 95 % interval."""
     moved: Count
     """How many of them go to another expert."""
     examples: list[dict[str, Any]]

@@ -10,12 +10,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 import tiny
-from ir3de import Router
+from ir3de import PromptRidge, Router
 from ir3de.cli import cli
 from ir3de.cli.trials import in_few_words, trials_table, why_chosen
 from ir3de.corpora import examples as demo
 from ir3de.corpora.examples import path_of
 from ir3de.errors import MissingExtraError
+from ir3de.scorers import Logistic
 from ir3de.statistics.files import load_statistics
 
 LAW, CODING = (str(path_of(name)) for name in ("law", "coding"))
@@ -181,12 +182,29 @@ def test_tune(tmp_path: Path) -> None:
     said = run_json("tune", router)
     assert said["before"]["scorer"].startswith(("Blend", "Logistic"))
     chosen = next(trial for trial in said["trials"] if trial["chosen"])
-    loaded = Router.load(router)
-    assert said["scorer"] == chosen["scorer"] == repr(loaded.scorer)
+    assert said["scorer"] == chosen["scorer"]
     assert said["changed"] == (said["before"] != {key: said[key] for key in ("scorer", "selector")})
-    shown = run("tune", router).stdout  # the same prompts, the same choice
-    assert "as before" in shown and "→" in shown and "required" in shown
+    shown = run("tune", router).stdout
+    assert "→" in shown and "required" in shown and "held-out accuracy" in shown
     assert len(run("tune", router, "-q").stdout.splitlines()) == 1
+
+
+def test_tune_replaces_the_router_at_hand_only_where_it_is_clearly_better(tmp_path: Path) -> None:
+    texts = {name: tiny.sentences(name, 20, seed=5, longest=4) for name in tiny.DOMAINS}
+    good = Router.fit(texts, embedding=tiny.embedding(), scorer=Logistic()).save(tmp_path / "good")
+    before = tiny.contents(good)
+    said = run_json("tune", good)
+    assert said["changed"] and not said["saved"] and tiny.contents(good) == before
+    assert said["before"]["scorer"] == repr(Logistic()) and said["change"]["difference"]["low"] <= 0
+    assert "stays as it is" in run("tune", good).stdout
+    assert run_json("tune", good, "--output", tmp_path / "tuned")["saved"] and tiny.contents(good) == before
+    assert repr(Router.load(tmp_path / "tuned").scorer) == said["scorer"]
+    assert "exists already" in run("tune", good, "--output", tmp_path / "tuned", code=1).stderr
+
+    poor = Router.fit(texts, embedding=tiny.embedding(), scorer=PromptRidge(1e6)).save(tmp_path / "poor")
+    said = run_json("tune", poor)
+    assert said["saved"] and said["change"]["difference"]["low"] > 0
+    assert repr(Router.load(poor).scorer) == said["scorer"]
 
 
 def test_tuning_says_why() -> None:

@@ -44,7 +44,7 @@ def save_and_report(
     """
     header, written = save_folders(out, router, folders)
     proven = None if proving is None else proving()
-    changed = None if before is None else _measure_change(out, before, router)
+    changed = None if before is None else measure_change(out, before, router)
     for domain in counted:
         domain.discard_checkpoints()
     folder, *serving = folders
@@ -101,11 +101,12 @@ def save_and_report(
         out.note(serve_hint(router, folder))
 
 
-def _measure_change(out: Output, before: Router, after: Router) -> ChangeReport:
-    from ir3de.evaluation import measure_change
+def measure_change(out: Output, before: Router, after: Router) -> ChangeReport:
+    """Compare a router with what a change made of it."""
+    from ir3de.evaluation import change
 
     with out.spinner("comparing with the router before"):
-        return measure_change(before, after)
+        return change.measure_change(before, after)
 
 
 def save_folders(out: Output, router: Router, folders: list[Path]) -> tuple[Mapping[str, Any], dict[Path, int]]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ir3de.evaluation.intervals import Estimate, estimate_share
+import numpy as np
+
+from ir3de.evaluation.intervals import Estimate, estimate_difference, estimate_share
 from ir3de.evaluation.json_report import JSONReport
 from ir3de.fitting.parts import KeptPrompt
 from ir3de.router import Router
@@ -44,6 +46,7 @@ class ChangeReport(JSONReport):
     before: RouterFigures
     after: RouterFigures
     compared: int
+    difference: Estimate | None  # of the accuracies on these prompts, after minus before
     moved: int
     examples: tuple[MovedPrompt, ...]  # the surest before come first
 
@@ -70,12 +73,17 @@ def measure_change(before: Router, after: Router) -> ChangeReport:
     moved = [(was, now) for was, now in pairs if was.decision.expert != now.decision.expert]
     moved.sort(key=lambda pair: -(pair[0].decision.confidence or 0.0))
     figures = _measure(before, kept[0]), _measure(after, kept[1])
-    return ChangeReport(*figures, len(pairs), len(moved), _describe(after, moved[:MOST_EXAMPLES]))
+    right = np.array([[_is_right(one) for one in pair] for pair in pairs]).reshape(-1, 2)
+    difference = estimate_difference(right[:, 1], right[:, 0]) if pairs else None
+    return ChangeReport(*figures, len(pairs), difference, len(moved), _describe(after, moved[:MOST_EXAMPLES]))
+
+
+def _is_right(one: KeptPrompt) -> bool:
+    return one.decision.quality[0][0] == one.expert
 
 
 def _measure(router: Router, kept: Sequence[KeptPrompt]) -> RouterFigures:
-    right = sum(one.decision.quality[0][0] == one.expert for one in kept)
-    accuracy = estimate_share(right, len(kept)) if kept else None
+    accuracy = estimate_share(sum(map(_is_right, kept)), len(kept)) if kept else None
     mean = sum(one.decision.confidence or 0.0 for one in kept) / len(kept) if kept else None
     mean = None if mean is None else round(mean, 6)
     return RouterFigures(repr(router.scorer), repr(router.selector), len(kept), accuracy, mean)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from copy import copy
 from pathlib import Path
 from time import perf_counter
 from typing import NoReturn
@@ -10,10 +11,11 @@ from typing import NoReturn
 import click
 
 from ir3de.cli import hints
+from ir3de.cli.changes import show_change
 from ir3de.cli.options import output_options, router_argument
 from ir3de.cli.output import FAINT, Output, hint, line
 from ir3de.cli.progress import solving
-from ir3de.cli.saving import changing, how_sure
+from ir3de.cli.saving import changing, free_folders, how_sure, measure_change
 from ir3de.cli.trials import in_few_words, trials_table, why_chosen
 
 
@@ -22,39 +24,59 @@ from ir3de.cli.trials import in_few_words, trials_table, why_chosen
 @click.argument("sources", nargs=-1, metavar="")  # it takes none: they are answered with the right command
 @click.option("--label", hidden=True)
 @click.option("--text", hidden=True)
+@click.option("--output", type=click.Path(path_type=Path), help="Save the tuned router here; ROUTER stays as it is.")
 @output_options
-def tune(router_path: Path, sources: tuple[str, ...], label: str | None, text: str | None, out: Output) -> None:
+def tune(
+    router_path: Path,
+    sources: tuple[str, ...],
+    label: str | None,
+    text: str | None,
+    output: Path | None,
+    out: Output,
+) -> None:
     """Choose scorer and selector by cross-validation.
 
     Tuning tries ridge strengths, priors, blends and voting on the prompts that the router kept. Each prompt is
     subtracted from the counts before it is routed, so tuning reads no texts and needs no other prompts. The default
     blend stays unless another clearly beats it: by two standard errors, and by half a point. A candidate that relies on
-    counts of words or pairs must win by a point. The router keeps the choice and the table of all trials.
+    counts of words or pairs must win by a point. The choice is then compared with ROUTER as it is. ROUTER is replaced
+    only if the choice is clearly more accurate: the 95 % interval of the difference is above zero. --output saves the
+    tuned router elsewhere in any case, with the table of all trials.
 
     \b
-    Example:
+    Examples:
       ir3de tune router
+      ir3de tune router --output tuned
     """
     if sources or label or text:
         _refuse_texts(router_path, sources)
     begun = perf_counter()
+    folder = router_path.expanduser() if output is None else free_folders(output, None, force=False)[0]
     with changing(router_path) as router:
-        before = {"scorer": repr(router.scorer), "selector": repr(router.selector)}
+        at_hand = copy(router)
         with solving(out):
             router.tune()
-        router.save(router_path.expanduser())
+        change = measure_change(out, at_hand, router)
+        is_better = change.difference is not None and change.difference.low > 0
+        if is_saved := output is not None or is_better:
+            router.save(folder)
     seconds = perf_counter() - begun
-    after = {"scorer": repr(router.scorer), "selector": repr(router.selector)}
-    changed = {"before": before, **after, "changed": before != after}
+    before, after = ({"scorer": one.scorer, "selector": one.selector} for one in (change.before, change.after))
+    changed = {"before": before, **after, "changed": before != after, "saved": is_saved, "change": change.to_dict()}
     trials = {"trials": list(router.trials), "seconds": round(seconds, 3)}
-    out.json({"router": str(router_path), **changed, **trials})
+    out.json({"router": str(folder if is_saved else router_path), **changed, **trials})
     out.note(trials_table(router.trials), "")
     was, now = (f"{in_few_words(s['scorer'])}; {in_few_words(s['selector'])}" for s in (before, after))
-    out.result(line((now, "bold"), (f"  before: {was}" if before != after else "  as before", FAINT)))
     if why := why_chosen(router.trials):
         out.note(line((why, "")))
-    out.note(line((f"{len(router.trials)} trials in {seconds:.1f} s", FAINT)), *how_sure(router))
-    out.note(hint(f"ir3de calibrate {router_path} NAME=PATH…", "next, with held-out prompts:"))
+    out.note(line((f"{len(router.trials)} trials in {seconds:.1f} s", FAINT)), "")
+    show_change(out, change)
+    if not is_saved:
+        stays = "as before" if before == after else f"{now} is not clearly more accurate; --output FOLDER saves it"
+        out.result(line((f"{router_path} stays as it is: ", "bold"), (stays, "")))
+        return
+    out.result(line((now, "bold"), (f"  before: {was}  saved to {folder}", FAINT)))
+    out.note(*how_sure(router), hint(f"ir3de calibrate {folder} NAME=PATH…", "next, with held-out prompts:"))
 
 
 def _refuse_texts(router_path: Path, sources: tuple[str, ...]) -> NoReturn:
