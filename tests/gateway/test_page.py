@@ -177,14 +177,16 @@ def test_the_button_names_who_is_asked_instead_and_says_why(page: Browser, gatew
     breaker = gateway.gateway.live.snapshot.experts["law"].breaker
     for _ in range(5):
         breaker.record_failure()
-    typed(page, "Is my contract void?")
+    prompt = "Is a contract void when my landlord cannot boil an egg?"  # cooking is a candidate
+    typed(page, prompt)
     announced = page.text("#send-to")
     assert page.text("#winner") == "law" != announced
     assert page.text("#target-note") == f"law fails at present, so {announced} is asked."
     page.find("#send").click()
     page.until(lambda: f"Expert{announced}" in page.text("#answer-facts"))
+    assert announced == "cooking" and "Decidedlaw (resting)" in page.text("#answer-facts")
     breaker.record_beginning()
-    typed(page, "Is my contract void? ")
+    typed(page, f"{prompt} ")
     assert page.text("#send-to") == "law" and not page.find("#target-note").is_displayed()
 
 
