@@ -165,6 +165,23 @@ def test_the_familiarity_of_a_chat_lies_between_those_of_its_turns(router: Route
         assert min(means) - 1e-9 <= mean_familiarity(decision) <= max(means) + 1e-9
 
 
+@pytest.mark.parametrize("selector", SELECTORS, ids=str)
+def test_a_turn_that_is_repeated_stays_as_familiar(router: Router, selector: Selector) -> None:
+    selected, text = router.with_selector(selector), examples.held_out()["law"][2]
+    chat, mean = Conversation(selected), mean_familiarity(selected.route(text))
+    assert [mean_familiarity(chat.route(text)) for _ in range(5)] == pytest.approx([mean] * 5, rel=1e-12)
+
+
+@pytest.mark.parametrize("selector", [AllTokens(), EntropyTopK(3), EntropyTopK(10)], ids=str)
+def test_parts_of_votes_count_where_a_chat_begins_with_a_paste(router: Router, selector: Selector) -> None:
+    selected = router.with_selector(selector)
+    texts = [text for own in examples.held_out().values() for text in own[:8]]
+    chat = Conversation(selected)
+    decision = chat.route(f"contract?\n\n{' '.join(texts)}")
+    votes = chat._records[0][4][: len(selected.experts)]
+    assert decision.evidence == pytest.approx((votes / votes.sum()).tolist(), abs=0.02)
+
+
 def test_legal_turns_are_in_domain_also_where_few_tokens_vote(router: Router) -> None:
     voted = router.with_selector(EntropyTopK(3))
     texts = examples.held_out()["law"][:6]

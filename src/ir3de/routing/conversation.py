@@ -257,7 +257,7 @@ class Conversation:
         self._factor.fill(left / counted)
         if tokens == counted:
             return left
-        read = max(left, int(tokens * left / counted + 0.5))
+        read = int(tokens * left / counted + 0.5)
         self._factor[self._columns_of_experts :] = read / tokens
         return read
 
