@@ -20,7 +20,7 @@ from ir3de.errors import InputError
 from ir3de.gateway.admin.state import StateFolder
 from ir3de.gateway.api_errors import ApiError
 from ir3de.gateway.keys.account import Account, Accounts, Refusal, Slots
-from ir3de.gateway.keys.client_key import ClientKey, Lease, build_limit_error
+from ir3de.gateway.keys.client_key import Charge, ClientKey, Lease, build_limit_error
 from ir3de.gateway.keys.definitions import KeyLimits
 from ir3de.gateway.keys.report import describe_key
 from ir3de.gateway.keys.usage import WIDTH, Minute, Totals, Used, find_day, find_month
@@ -140,6 +140,16 @@ def test_budgets_begin_anew_with_the_day_and_the_month() -> None:
     assert (totals.day.cost, totals.month.cost, totals.month.requests) == (pytest.approx(0.1), pytest.approx(0.1), 1)
 
 
+def test_a_budget_that_is_used_up_to_the_last_bit_is_used_up() -> None:
+    account, _ = open_account()
+    limits = KeyLimits(budget_per_day=1.0)
+    since = account.admit(limits)
+    assert isinstance(since, int)
+    account.expect(limits, 10, 1.0, since=since)
+    account.end(0, 0.0, since=since, is_estimated=False, freed=(10, 1.0))
+    assert account.admit(limits) == Refusal("budget_per_day", 1.0, find_day(MIDDAY).ends - MIDDAY)
+
+
 def test_a_budget_that_is_used_up_is_told_in_plain_decimals_with_when_it_begins_anew() -> None:
     day = build_limit_error("team", Refusal("budget_per_day", 1e-07, 60.0)).message
     assert "its budget of 0.0000001 for this day: again from 00:00 UTC on" in day
@@ -164,6 +174,72 @@ def test_an_estimate_of_yesterday_is_not_taken_back_from_today() -> None:
     account.expect(limits, 100, 0.5, since=later)
     account.end(-900, -0.8, since=since, is_estimated=False)
     assert account.read()[1].day == (1, 100, 0.5)
+
+
+def test_an_estimate_of_a_minute_ago_is_not_taken_back_from_the_second_that_runs() -> None:
+    account, clock = open_account()
+    limits = KeyLimits(tokens_per_minute=1_000)
+    since = account.admit(limits)
+    assert isinstance(since, int)
+    account.expect(limits, 100, 0.0, since=since)
+    clock.now += 60
+    later = account.admit(limits)
+    assert isinstance(later, int)
+    account.expect(limits, 50, 0.0, since=later)
+    account.end(-90, 0.0, since=since, is_estimated=False)
+    assert account.read()[0].tokens == 50
+
+
+def test_estimated_requests_are_those_of_this_month() -> None:
+    account, clock = open_account()
+    since = account.admit(KeyLimits())
+    assert isinstance(since, int)
+    account.end(5, 0.0, since=since, is_estimated=True)
+    assert account.read()[1].estimated == 1
+    clock.now = find_month(clock.now).ends
+    assert account.read()[1].estimated == 0
+
+
+def test_what_is_taken_back_leaves_nothing_below_zero() -> None:
+    """Sums of floats depend on their order: 0.1 + 0.7 - 0.7 - 0.1 is below zero."""
+    account, _ = open_account()
+    limits = KeyLimits(budget_per_day=5.0)
+    for cost in (0.1, 0.7):
+        assert account.expect(limits, 0, cost, since=int(MIDDAY)) is None
+    for cost in (0.7, 0.1):
+        account.end(0, -cost, since=int(MIDDAY), is_estimated=False, freed=(0, cost))
+    assert account.read()[1].day.cost == account.read()[1].month.cost == 0.0
+
+
+def test_a_charge_of_last_month_is_not_taken_back_from_this_one() -> None:
+    account, clock = open_account()
+    before = Charge(2_000, 2_000.0, int(clock.now))
+    clock.now = find_month(clock.now).ends
+    account.add_for_expert("law", 100, 100.0, is_estimated=False)
+    account.add_for_expert("law", 15, 15.0, is_estimated=False, instead=before)
+    assert account.read_for_expert("law").month == (1, 100, 100.0)
+
+
+def test_what_a_dead_worker_had_reserved_is_spent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody knows what its requests took. Until it is known to be dead, they count as in flight."""
+    with create_worker_folder():
+        account = Accounts(tmp_path, 2).find("ada")
+        limits = KeyLimits(budget_per_day=5.0)
+        since = account.admit(limits)
+        assert isinstance(since, int)
+        assert account.expect(limits, 10, 9.0, since=since) is None
+        refusal = account.admit(limits)
+        assert isinstance(refusal, Refusal) and (refusal.reserved, refusal.retry_after) == (9.0, 1.0)
+        row = account._slots._row
+        assert row is not None
+
+        def clear(slots: Slots) -> bool:  # as another worker does, once this one is dead
+            row.clear_worker(row.table.number)
+            return True
+
+        monkeypatch.setattr(Slots, "clear_dead_workers", clear)
+        refusal = account.admit(limits)
+        assert isinstance(refusal, Refusal) and refusal.reserved == 0.0 and refusal.retry_after > 1.0
 
 
 @given(st.integers(0, 50), st.integers(0, 50), st.booleans())
