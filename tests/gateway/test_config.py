@@ -333,3 +333,30 @@ def test_other_machines_need_a_key_or_an_open_door(monkeypatch: pytest.MonkeyPat
     assert refused("host: 0.0.0.0")
     monkeypatch.setenv("IR3DE_API_KEY", "sesame")
     assert not refused("host: 0.0.0.0")
+
+
+def test_problems_of_every_kind_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong field, names that do not fit, and variables that are not set: nobody corrects a file four times."""
+    monkeypatch.delenv("UNSET_KEY", raising=False)
+    text = GOOD + "    api_key_env: UNSET_KEY\n    fallbacks: [lwa]\nrouting: {default: laww}\nserver: {port: 99999}\n"
+    with pytest.raises(ConfigError) as caught:
+        parsed(text, secrets=True)
+    found = {finding.where: finding for finding in caught.value.findings}
+    assert list(found) == ["experts.0.api_key_env", "experts.0.fallbacks", "routing.default", "server.port"]
+    assert [finding.line for finding in found.values()] == [5, 6, 7, 8]
+    assert "did you mean law?" in found["routing.default"].message
+    with pytest.raises(ConfigError) as caught:
+        parsed(text.replace("99999", "80"), secrets=True)
+    assert [finding.where for finding in caught.value.findings] == list(found)[:3]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (GOOD + "routing: {text: conversatoin}\n", "did you mean conversation?"),
+        (GOOD + "    capabilities: [chat, vison]\n", "did you mean vision?"),
+        (GOOD + "routing: {default: lwa}\n", "did you mean law?"),
+    ],
+)
+def test_values_much_like_others_are_suggested(text: str, told: str) -> None:
+    assert told in refusal(text)

@@ -98,7 +98,7 @@ def test_validate_tells_people_and_programs(tmp_path: Path, router: Path) -> Non
     assert "did you mean model?" in result.stdout and "1 problem" in result.stderr
     assert run_json("config", "validate", code=1)["findings"][0]["line"] == 5
     Path("ir3de.yaml").write_text(GOOD, "utf-8")
-    assert "no router at" in complaint("config", "validate")
+    assert "no router at" in run("config", "validate", code=1).stdout
     Path("ir3de.yaml").write_text(GOOD.replace("path: router", f"path: {router}"), "utf-8")
     said = run_json("config", "validate")
     assert said["ok"] and said["findings"][0]["level"] == "warning"
@@ -205,3 +205,9 @@ def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for command in (["serve"], ["config", "show"]):
         assert "needs the package 'not_there'" in complaint(*command)
         assert "[serve]'" in complaint(*command)
+
+
+def test_validate_shows_what_is_wrong_beside_a_missing_router(tmp_path: Path) -> None:
+    (tmp_path / "ir3de.yaml").write_text(GOOD.replace("law", "lawyer") + "logs: {prompts: true}\n", encoding="utf-8")
+    found = run_json("config", "validate", code=1)["findings"]
+    assert [one["where"] for one in found][:2] == ["router.path", "logs.prompts"] and found[0]["line"] is not None

@@ -85,12 +85,24 @@ def count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def check_config(config: Config, path: Path | None, *, loads_hooks: bool = True) -> CheckedConfig:
-    """Compare a configuration with the saved admin state and with the router, and try whether its hooks load."""
+def check_config(
+    config: Config, path: Path | None, *, loads_hooks: bool = True, needs_router: bool = True
+) -> CheckedConfig:
+    """Compare a configuration with the saved admin state and with the router, and try whether its hooks load.
+
+    Unless it needs the router, one that cannot be read is a finding among others.
+    """
+    from ir3de.errors import ArtifactError
     from ir3de.gateway import validation
+    from ir3de.gateway.config.findings import Finding
 
     config, changes = validation.apply_admin_state(config, path)
-    router = validation.read_router_facts(config.router.path, config.routing.threshold)
+    try:
+        router = validation.read_router_facts(config.router.path, config.routing.threshold)
+    except ArtifactError as error:
+        if needs_router:
+            raise
+        router, changes = None, [*changes, Finding("error", "router.path", str(error))]
     hooks = validation.check_hooks(config) if loads_hooks else []
     usage = validation.check_usage(config, path)
     return CheckedConfig(config, router, [*changes, *validation.check_consistency(config, router), *hooks, *usage])

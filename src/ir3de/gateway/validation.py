@@ -21,7 +21,7 @@ from ir3de.gateway.config.experts import ExpertConfig
 from ir3de.gateway.config.findings import Finding
 from ir3de.gateway.config.load import list_client_variables
 from ir3de.gateway.config.models import Config
-from ir3de.gateway.config.part import read_variable
+from ir3de.gateway.config.part import read_variable, suggest_name
 from ir3de.gateway.config.yaml_parser import FieldPath
 from ir3de.gateway.hooks.calling import load_function
 from ir3de.gateway.http.access import is_loopback
@@ -264,5 +264,6 @@ def _names(config: Config, known: Sequence[str]) -> Iterator[Finding]:
             yield Finding(
                 "warning",
                 f"experts.{index}.name",
-                f"the router does not know {name!r}: it answers when asked by name, as default or as fallback",
+                f"the router does not know {name!r}: {suggest_name(name, missing)}it answers when asked by name, as "
+                "default or as fallback",
             )

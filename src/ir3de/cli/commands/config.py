@@ -112,7 +112,7 @@ def validate(context: click.Context, file: str | None, ping: bool, out: Output) 
 
     path = find_config_file(file)
     try:
-        checked = check_config(read(path), path)
+        checked = check_config(read(path), path, needs_router=False)
     except ConfigError as error:
         out.json({"ok": False, "file": str(path), "findings": [vars(finding) for finding in error.findings]})
         show_findings(error.findings, out)

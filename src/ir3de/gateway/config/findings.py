@@ -14,6 +14,7 @@ from pydantic_core import ErrorDetails
 
 from ir3de.errors import InputError, describe_value
 from ir3de.gateway.config.models import Config
+from ir3de.gateway.config.part import suggest_name
 from ir3de.gateway.config.yaml_parser import Document, FieldPath
 
 _SECRETS = {  # names of fields that would hold a secret, and the field for the name of its variable
@@ -54,7 +55,7 @@ def convert_errors(
     details = list(details)
     paths = [detail["loc"] for detail in details]
     whole = [one for one in details if one["type"] != "too_short" or not _is_above(one["loc"], paths)]
-    return [_convert_error(document, detail, root) for detail in whole]
+    return [finding for detail in whole for finding in _convert_error(document, detail, root)]
 
 
 def describe_unset(name: str, instead: str = "leave the field out") -> str:
@@ -77,11 +78,22 @@ def find_literal_secrets(document: Document, value: Any, path: FieldPath) -> Ite
             yield from find_literal_secrets(document, below, (*path, key))
 
 
-def _convert_error(document: Document, detail: ErrorDetails, root: type[BaseModel]) -> Finding:
+def _convert_error(document: Document, detail: ErrorDetails, root: type[BaseModel]) -> Iterator[Finding]:
     path, message = detail["loc"], _describe_error(detail, root)
-    if not path and (parts := re.match(r"([\w.]+): (.*)", message)):  # checks of the whole name the field themselves
-        path, message = tuple(int(part) if part.isdecimal() else part for part in parts[1].split(".")), parts[2]
-    return Finding("error", join_path(path), message, document.line(path))
+    if path:
+        yield Finding("error", join_path(path), message, document.line(path))
+        return
+    for one in message.splitlines():  # checks of the whole name the fields themselves
+        yield convert_problem(document, one)
+
+
+def convert_problem(document: Document, problem: str) -> Finding:
+    """A problem that begins with its field, as a finding."""
+    parts = re.match(r"([\w.]+): (.*)", problem)
+    if parts is None:
+        return Finding("error", "", problem, document.line(()))
+    path = tuple(int(part) if part.isdecimal() else part for part in parts[1].split("."))
+    return Finding("error", join_path(path), parts[2], document.line(path))
 
 
 def _is_above(path: FieldPath, others: Iterable[FieldPath]) -> bool:
@@ -107,6 +119,9 @@ def _describe_error(detail: ErrorDetails, root: type[BaseModel]) -> str:
         return f"should be a list, found {describe_value(value)}" + (
             ": put it in [ ]" if isinstance(value, str) else ""
         )
+    if kind == "literal_error" and isinstance(value, str):
+        names = re.findall(r"'([^']*)'", detail["msg"])
+        return f"{wanted}, found {describe_value(value)}: {suggest_name(value, names)}".rstrip(": ")
     hint = ": write true or false" if kind.startswith("bool") else ": put it in quotes" if is_unquoted else ""
     return f"{wanted}, found {describe_value(value)}{hint}"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from ir3de.gateway.api_errors import list_faults
 from ir3de.gateway.config import findings, tls, yaml_parser
 from ir3de.gateway.config.experts import ExpertConfig
 from ir3de.gateway.config.findings import ConfigError, Finding, join_path, sort_findings
-from ir3de.gateway.config.models import Config
+from ir3de.gateway.config.models import Config, list_name_problems
 from ir3de.gateway.config.part import read_variable, resolve_path
 from ir3de.gateway.config.yaml_parser import Document, FieldPath
 
@@ -74,22 +74,45 @@ def parse_config(
     if not isinstance(document.value, dict):
         raise InputError(f"{document.name}: expected fields such as `router:`, found {describe_value(document.value)}")
     name, literal = document.name, list(findings.find_literal_secrets(document, document.value, ()))
+    merged = merge_overrides(document.value, overrides or {})
     try:
         # strict JSON validation accepts lists for tuples and 1 for 1.0, but not "1" for 1
-        config = Config.model_validate_json(json.dumps(merge_overrides(document.value, overrides or {})), strict=True)
+        config = resolve_paths(Config.model_validate_json(json.dumps(merged), strict=True), path)
     except ValidationError as error:
-        reported = {finding.where for finding in literal}
-        found = findings.convert_errors(document, list_faults(error))
-        found = [one for one in found if one.where not in reported]
-        raise ConfigError(name, sort_findings([*literal, *found])) from None
-    if literal:  # in a field that takes anything, such as an expert's defaults
-        raise ConfigError(name, sort_findings(literal))
-    if secrets and (unset := find_unset_variables(config, document)):
-        raise ConfigError(name, unset)
-    config = resolve_paths(config, path)
-    if secrets and (problems := tls.find_problems(config, document)):
-        raise ConfigError(name, problems)
+        problems = [*literal, *findings.convert_errors(document, list_faults(error))]
+        problems += _find_wrong_names(merged, document)  # pydantic does not come to these where a field is wrong
+        problems += find_unset_variables(merged, document) if secrets else []
+        raise ConfigError(name, _keep_first(problems)) from None
+    problems = [*literal]  # in a field that takes anything, such as an expert's defaults
+    if secrets:
+        problems += [*find_unset_variables(merged, document), *tls.find_problems(config, document)]
+    if problems:
+        raise ConfigError(name, _keep_first(problems))
     return config
+
+
+def _keep_first(problems: Sequence[Finding]) -> list[Finding]:
+    """The first problem of each field, in the order of the file."""
+    found: dict[str, Finding] = {}
+    for one in problems:
+        found.setdefault(one.where, one)
+    return sort_findings(list(found.values()))
+
+
+def _find_wrong_names(value: Mapping[str, Any], document: Document) -> list[Finding]:
+    """Names of experts that do not fit, as far as a file that is wrong elsewhere says."""
+    listed, routing = value.get("experts"), value.get("routing")
+    experts = [one if isinstance(one, Mapping) else {} for one in listed] if isinstance(listed, list) else []
+    if not experts or not all(isinstance(one.get("name"), str) for one in experts):
+        return []
+    named = [(one["name"], _list_texts(one.get("fallbacks"))) for one in experts]
+    others = routing if isinstance(routing, Mapping) else {}
+    mentioned = [own if isinstance(own := others.get(field), str) else None for field in ("default", "shadow")]
+    return [findings.convert_problem(document, one) for one in list_name_problems(named, *mentioned)]
+
+
+def _list_texts(value: Any) -> list[str]:
+    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
 
 
 def merge_overrides(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -146,21 +169,22 @@ def list_client_variables(config: Config) -> tuple[str, ...]:
     return config.server.api_keys_env or ("IR3DE_API_KEY",)
 
 
-def find_unset_variables(config: Config, document: Document) -> list[Finding]:
-    """Environment variables that the configuration names and that are not set."""
-    named: list[tuple[FieldPath, str | None]] = [
-        *((("server", "api_keys_env", index), name) for index, name in enumerate(config.server.api_keys_env)),
-        *((("experts", index, "api_key_env"), expert.api_key_env) for index, expert in enumerate(config.experts)),
-        *(
-            (("experts", index, "replicas", place, "api_key_env"), replica.api_key_env)
-            for index, expert in enumerate(config.experts)
-            for place, replica in enumerate(expert.list_replicas())
-        ),
-        *((("hooks", "before", index, "token_env"), hook.token_env) for index, hook in enumerate(config.hooks.before)),
-        *((("hooks", "after", index, "token_env"), hook.token_env) for index, hook in enumerate(config.hooks.after)),
-    ]
-    unset = [(path, findings.describe_unset(name)) for path, name in named if name and not read_variable(name)]
-    return [Finding("error", join_path(path), message, document.line(path)) for path, message in unset]
+def find_unset_variables(value: Any, document: Document, path: FieldPath = ()) -> list[Finding]:
+    """Environment variables that the configuration names and that are not set. The admin token's may be."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    found = []
+    for key, below in inner:
+        here = (*path, key)
+        if isinstance(key, str) and key.endswith("_env") and key != "admin_token_env":
+            named = [(here, below)] if isinstance(below, str) else [((*here, i), n) for i, n in enumerate(below or ())]
+            unset = [(where, name) for where, name in named if isinstance(name, str) and not read_variable(name)]
+            found += [
+                Finding("error", join_path(where), findings.describe_unset(name), document.line(where))
+                for where, name in unset
+            ]
+        else:
+            found += find_unset_variables(below, document, here)
+    return found
 
 
 def build_schema() -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
@@ -10,11 +10,26 @@ from pydantic import Field, model_validator
 from ir3de.gateway.config.cache import Cache
 from ir3de.gateway.config.experts import ExpertConfig
 from ir3de.gateway.config.hooks import Hooks
-from ir3de.gateway.config.part import Part
+from ir3de.gateway.config.part import Part, suggest_name
 from ir3de.gateway.config.routing import RouterConfig, Routing
 from ir3de.gateway.config.serving import Logs, Server
 
 VERSION: Literal[1] = 1
+
+
+def list_name_problems(
+    experts: Sequence[tuple[str, Sequence[str]]], default: str | None, shadow: str | None
+) -> list[str]:
+    """Names that occur twice, and names of experts that are not there: each with its field. Experts have fallbacks."""
+    names = [name for name, _ in experts]
+    mentioned = [("routing.default", default), ("routing.shadow", shadow)]
+    mentioned += [(f"experts.{place}.fallbacks", name) for place, (_, own) in enumerate(experts) for name in own]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    found = [f"experts: the names {', '.join(twice)} occur twice"] if twice else []
+    for place, name in mentioned:
+        if name is not None and name not in names:
+            found.append(f"{place}: no expert {name!r}: {suggest_name(name, names)}there are {', '.join(names)}")
+    return found
 
 
 class Config(Part):
@@ -41,14 +56,9 @@ class Config(Part):
 
     @model_validator(mode="after")
     def _names_fit(self) -> Self:
-        names = [expert.name for expert in self.experts]
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"experts: the names {', '.join(twice)} occur twice")
-        mentioned = [("routing.default", self.routing.default), ("routing.shadow", self.routing.shadow)]
-        mentioned += [(f"experts.{i}.fallbacks", name) for i, e in enumerate(self.experts) for name in e.fallbacks]
-        for place, name in mentioned:
-            if name is not None and name not in names:
-                raise ValueError(f"{place}: no expert {name!r}: there are {', '.join(names)}")
+        fallbacks = [(expert.name, expert.fallbacks) for expert in self.experts]
+        if problems := list_name_problems(fallbacks, self.routing.default, self.routing.shadow):
+            raise ValueError("\n".join(problems))
         return self
 
     @property

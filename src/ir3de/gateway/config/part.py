@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +19,12 @@ class Part(BaseModel):
     """A part of the configuration: unknown fields are refused, and it is immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+def suggest_name(name: str, known: Iterable[str]) -> str:
+    """The question whether another name was meant, where one is much like it; else nothing."""
+    close = get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f"did you mean {close[0]}? " if close else ""
 
 
 def read_variable(variable: str | None) -> str | None:
