@@ -44,6 +44,17 @@ class Calibration:
 
 
 @dataclass(frozen=True)
+class AssumedCalibration(Calibration):
+    """A calibration without held-out prompts: its probabilities are drawn towards those of even odds, 1/C each."""
+
+    trust: float = 1.0  # 0 for even odds, 1 for none of them
+
+    def probabilities(self, evidence: Sequence[float], counted: int) -> list[float]:
+        even = (1.0 - self.trust) / len(evidence)
+        return [self.trust * share + even for share in super().probabilities(evidence, counted)]
+
+
+@dataclass(frozen=True)
 class Familiarity:
     """How familiar the tokens of the router's own prompts are. Prompts far below that are out of domain.
 

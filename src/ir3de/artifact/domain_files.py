@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,8 @@ from ir3de.errors import MismatchError
 from ir3de.fitting.background import count_built_in
 from ir3de.fitting.domain_training import DomainTraining
 from ir3de.fitting.parts import RouterParts
-from ir3de.policies import Calibration
-from ir3de.routing.valuation import Probabilities
+from ir3de.policies import AssumedCalibration, Calibration
+from ir3de.routing.valuation import Probabilities, Valuation
 from ir3de.scorers.registry import SCORERS
 from ir3de.statistics.contributions import Holding, describe_contribution, restore_contribution
 from ir3de.statistics.domain import Statistics
@@ -43,7 +44,14 @@ def describe_domains(
         "tuned": training.chosen_by == "tuning",
         "chosen_by": training.chosen_by,
         "reason": training.reason,
+        **_describe_assumed(router.compiled.rules.valuation),
     }
+
+
+def _describe_assumed(valuation: Valuation) -> dict[str, Any]:
+    """What stands in for a calibration, where anything does."""
+    assumed = valuation.assumed if isinstance(valuation, Probabilities) else None
+    return {} if assumed is None else {"assumed_calibration": asdict(assumed)}
 
 
 def _describe_background(training: DomainTraining, embedding: Embedding, parts: Parts) -> dict[str, Any] | None:
@@ -94,7 +102,11 @@ def restore_domains(
         _restore_windows(header),
         lru_cache(maxsize=1)(partial(_read_background, folder, header, embedding)),
     )
-    return training, Probabilities(None if calibration is None else Calibration(**calibration))
+    assumed = header.get("assumed_calibration")  # earlier versions had none
+    return training, Probabilities(
+        None if calibration is None else Calibration(**calibration),
+        assumed=None if assumed is None else AssumedCalibration(**assumed),
+    )
 
 
 def _restore_windows(header: Mapping[str, Any]) -> dict[str, int]:

@@ -11,6 +11,7 @@ from ir3de.embedding import Embedding
 from ir3de.engines.engine import Counting, check_counting
 from ir3de.errors import InputError
 from ir3de.fitting.amendment import Amendment, give, remove_experts, remove_part
+from ir3de.fitting.assumed_confidence import assume_calibration
 from ir3de.fitting.background import count_background
 from ir3de.fitting.domains import CHOOSE_AGAIN, check_choice, count_domain, read_addition
 from ir3de.fitting.parts import Constant, Domain, KeptPrompt, Kind, OutcomeRows, RouterParts, ScorerChoice
@@ -363,7 +364,8 @@ def _compile(
 ) -> tuple[CompiledRouter, DomainTraining]:
     """The read side, and the training data with the held-out prompts that confidence is learnt from."""
     # Even where there is no calibration: one learnt with other experts would tell of them after they are gone.
-    rules = replace(rules, valuation=Probabilities(), familiarity=None, membership=None)
+    assumed = assume_calibration(training.statistics().values(), rules.selector) if confidence is None else None
+    rules = replace(rules, valuation=Probabilities(assumed=assumed), familiarity=None, membership=None)
     if isinstance(confidence, Constant):
         known = confidence()
         valuation = Probabilities(known.calibration)

@@ -87,7 +87,7 @@ class CompiledRouter:
         if selector.log_offset != own.log_offset:
             compiled = Table.compile(table.scores, log_offset=selector.log_offset)
             table = replace(compiled, familiarity=table.familiarity, pairs=table.pairs)
-        if rules.calibration is not None and type(selector) is not type(own):
+        if isinstance(rules.valuation, Probabilities) and type(selector) is not type(own):
             rules = replace(rules, valuation=Probabilities(), membership=None)  # votes are other evidence
         if isinstance(selector, EntropyTopK) and isinstance(own, EntropyTopK) and own == replace(selector, k=own.k):
             # what each token gives does not depend on k

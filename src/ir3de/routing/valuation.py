@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de.outcomes.expectation import Expectation
-from ir3de.policies import Calibration
+from ir3de.policies import AssumedCalibration, Calibration
 from ir3de.routing.deferral import Deferrable
 from ir3de.selectors import Average, Selector, Tally
 
@@ -60,6 +60,7 @@ class Probabilities(Deferrable):
 
     calibration: Calibration | None = field(default_factory=lambda: None)  # may be deferred
     value_name: Literal["probability"] = "probability"
+    assumed: AssumedCalibration | None = None  # in place of a calibration, where there was nothing to learn it from
 
     def accepts(self, selector: Selector) -> bool:
         return True
@@ -82,9 +83,10 @@ class Probabilities(Deferrable):
     def values(self, selector: Selector, reduced: list[float], counted: int) -> list[float]:
         if not counted:
             return [1.0 / len(reduced)] * len(reduced)
-        if self.calibration is None:
+        calibration = self.calibration or self.assumed
+        if calibration is None:
             return selector.shares(reduced, counted)
-        return self.calibration.probabilities(selector.evidence(reduced, counted), counted)
+        return calibration.probabilities(selector.evidence(reduced, counted), counted)
 
     def evidence(self, selector: Selector, reduced: list[float], counted: int) -> list[float]:
         return selector.evidence(reduced, counted) if counted else reduced
