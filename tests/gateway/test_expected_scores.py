@@ -8,7 +8,7 @@ from typing import Any
 import exchange_records as made
 from running_gateway import QUESTIONS, outcome_router, running, small_router
 
-from ir3de import Router
+from ir3de import Conversation, Router
 from ir3de.gateway.telemetry.gen_ai import build_decision_attributes
 from ir3de.policies import Policy, StrongShare
 
@@ -78,3 +78,12 @@ def test_a_client_does_not_override_the_share_of_strong_calls(tmp_path: Path) ->
     policy = Policy(strong_share=StrongShare("law", weak, 0.5, 100.0), costs={weak: {"price": 9.0}})
     headers, *_ = serve(tmp_path, router.with_policy(policy), asked={"ir3de": {"weights": {"price": 1.0}}})
     assert headers["x-ir3de-expert"] == weak
+
+
+def test_no_turn_of_a_chat_begins_a_new_subject() -> None:
+    """Expected scores are no odds, which would show a change: each turn is added to those before."""
+    router = outcome_router()
+    chat, alone = Conversation(router), [router.route(text) for text in QUESTIONS.values()]
+    assert len({decision.expert for decision in alone}) == 3
+    turns = [chat.route(text) for text in QUESTIONS.values()]
+    assert all(turn.counted > one.counted for turn, one in zip(turns[1:], alone[1:], strict=True))
