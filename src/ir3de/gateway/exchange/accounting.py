@@ -14,7 +14,8 @@ from ir3de.gateway.exchange_record import read_usage
 from ir3de.gateway.experts.snapshot import Expert
 from ir3de.gateway.experts.transport import RequestBody
 from ir3de.gateway.experts.upstream import UpstreamResponse
-from ir3de.gateway.keys.client_key import Charge, Lease, Spending
+from ir3de.gateway.keys.account import Charge
+from ir3de.gateway.keys.client_key import Lease, Spending
 from ir3de.gateway.requests.choice import Choice
 from ir3de.gateway.requests.controls import Controls
 from ir3de.gateway.requests.forwarding import OutgoingBody, RequestContent

@@ -18,13 +18,20 @@ from ir3de.gateway.workers.number_file import DamagedNumbersError, NumberFile, N
 from ir3de.gateway.workers.table import Row, find_worker_row
 
 if TYPE_CHECKING:
-    from ir3de.gateway.keys.client_key import Charge
     from ir3de.gateway.keys.definitions import KeyLimits
 
 USAGE_FILE, EXPERTS_FILE = "keys.numbers", "keys-experts.numbers"  # in the state folder
 IN_FLIGHT_RETRY_S = 1.0  # when to try again where requests in flight take what is left
 
 _IN_FLIGHT, _RESERVED_TOKENS, _RESERVED_COST = range(3)  # of each worker
+
+
+class Charge(NamedTuple):
+    """What a request has been charged so far, and the second since which."""
+
+    tokens: int
+    cost: float
+    since: int
 
 
 class Refusal(NamedTuple):

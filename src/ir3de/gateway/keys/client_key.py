@@ -10,7 +10,7 @@ from time import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from ir3de.gateway.api_errors import ApiError
-from ir3de.gateway.keys.account import Refusal
+from ir3de.gateway.keys.account import Charge, Refusal
 from ir3de.gateway.keys.definitions import SCOPES, KeyLimits
 from ir3de.gateway.workers.number_file import DamagedNumbersError
 
@@ -31,14 +31,6 @@ class Spending(NamedTuple):
     answer_tokens: int
     cost: float
     is_estimated: bool  # the expert did not tell its tokens
-
-
-class Charge(NamedTuple):
-    """What a request has been charged so far, and the second since which."""
-
-    tokens: int
-    cost: float
-    since: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
