@@ -96,6 +96,8 @@ def test_many_retrievals_at_once_through_two_workers_charge_it_once(pair: Pair) 
 def test_a_response_that_is_cancelled_is_charged_by_the_usage_it_tells(pair: Pair) -> None:
     told, silent = pair.begin("cancel"), pair.begin("silent")
     pair.complete(told, status="in_progress")
+    assert pair.call("cancel", told).json["usage"]["total_tokens"] == TOKENS  # so far
+    assert pair.read("cancel")[0] > LONGEST
     assert pair.call("cancel", f"{told}/cancel", "POST").json["status"] == "cancelled"
     assert pair.read("cancel")[0] == TOKENS
     reserved = pair.read("silent")

@@ -336,3 +336,15 @@ def test_of_two_workers_one_takes_it(tmp_path: Path, clock: Clock) -> None:
     ):
         one.put_at_once("charge", "15", 60.0)
         assert (two.take("charge"), one.take("charge")) == ("15", None)
+
+
+def test_a_worker_that_saw_what_another_has_taken_takes_nothing(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (
+        closing(StoredPins(60, tmp_path / "pins", clock)) as one,
+        closing(StoredPins(60, tmp_path / "pins", clock)) as two,
+    ):
+        one.put_at_once("charge", "15", 60.0)
+        monkeypatch.setattr(two, "get", lambda session: one.take(session))  # between its look and its removal
+        assert two.take("charge") is None

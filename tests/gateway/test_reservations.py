@@ -217,3 +217,24 @@ def test_images_are_bounded_by_their_number_and_texts_by_their_bytes(texts: list
     assert sum(len(text.encode(errors="replace")) for text in texts) + 2_000 * images <= found < 20_000
     asked["messages"][0]["content"] = parts
     assert bound_prompt(asked, size, tokens) == size
+
+
+def test_the_longest_answer_of_an_expert_bounds_what_a_request_allows() -> None:
+    config = ExpertConfig(name="law", base_url="http://127.0.0.1:1/v1", max_output_tokens=40)
+    assert find_bound(FORMATS["chat/completions"], {"n": 3, "max_tokens": 10**9}, config, prompt_tokens=5) == (5, 120)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_answer_without_usage_is_charged_at_most_what_was_allowed(tmp_path: Path, stream: bool) -> None:
+    async def says_too_much(request: Request, asked: dict[str, Any]) -> Response:
+        events = b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n' * 500 + b"data: [DONE]\n\n"
+        body = {"choices": [{"index": 0, "message": {"role": "assistant", "content": "a" * 5_000}}]}
+        return Response(events, media_type="text/event-stream") if stream else JSONResponse(body)
+
+    file = write_keys(tmp_path / "keys.yaml", key("ada"))
+    with running(tmp_path, server={"keys_file": str(file)}) as gateway:
+        gateway.upstream.behaviour["law"] = says_too_much
+        asked = chat("Is it void?", "law", max_tokens=20, stream=stream)
+        assert ask(gateway.url, asked, **bearer("ada")).status == 200
+        used = ask(gateway.url, path="/v1/usage", **bearer("ada")).json["used"]["day"]
+    assert 20 < used["tokens"] < 30  # the prompt is an estimate
