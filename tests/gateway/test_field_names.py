@@ -52,6 +52,7 @@ def test_a_field_in_another_case_is_rejected(parse: Parse, name: str) -> None:
         {"conversation": {"id": "conv_1", "Id": "conv_2"}},
         {"stream_options": {"include_usage": True, "Include_Usage": False}},
         {"tools": [{"type": "function", "function": {"name": "f", "Parameters": {}}}]},
+        {"messages": [{"role": "assistant", "tool_calls": [{"function": {"Name": "f"}}]}]},
     ],
 )
 def test_so_is_a_field_of_a_message_a_part_or_a_tool(parse: Parse, more: dict[str, Any]) -> None:

@@ -44,19 +44,24 @@ def check_field(name: str, known: frozenset[str] = READ_FIELDS) -> None:
         raise ApiError(400, f"{message}: write {wanted}, or leave it out", "ambiguous_field", name[:100])
 
 
-def check_part_field(name: str) -> None:
-    """The same for a field of a message, of a part of one, or of a tool."""
+def check_part_field(name: str, value: object) -> None:
+    """The same for a field of a message, of a part of one, or of a tool, and for the objects in it."""
     check_field(name, _NESTED_FIELDS)
+    if name in _INSIDE:
+        _check_objects([value])
 
 
 def check_nested(values: Mapping[str, Any]) -> None:
     """The same for all messages, parts and tools; what tools get, and their schemas, may have any names."""
-    waiting = [values[name] for name in _WITH_OBJECTS if name in values]
+    _check_objects([values[name] for name in _WITH_OBJECTS if name in values])
+
+
+def _check_objects(waiting: list[Any]) -> None:
     for value in waiting:  # which grows meanwhile
         if type(value) is dict:
             if not _NESTED_FIELDS.issuperset(value):
                 for name in value:
-                    check_part_field(name)
+                    check_field(name, _NESTED_FIELDS)
             waiting += [value[name] for name in value if name in _INSIDE and type(value[name]) is not str]
         elif type(value) is list:
             waiting += value

@@ -168,7 +168,7 @@ class _Fields:
         if name in FILE_FIELDS and isinstance(value, str):  # the beginning shows whether models read it
             value = Beginning(value[:FILE_HEAD_CHARS], estimate_tokens(value))
         elif name not in PART_FIELDS:
-            check_part_field(name)
+            check_part_field(name, value)
             self._left_out += sum(estimate_tokens(slot.text) for slot in list_part_slots(name, value))
             return
         self._values[name] = value
