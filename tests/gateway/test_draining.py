@@ -14,24 +14,26 @@ import uvicorn
 from raw_sockets import eventually
 
 from ir3de.gateway.http.access import CURRENT_CONNECTION
-from ir3de.gateway.serving import draining
+from ir3de.gateway.serving import draining, head_buffering
 from ir3de.gateway.serving.request_filter import RequestFilter
 
 REQUEST = b"POST /v1/x HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{}"
+LARGE_BYTES = 64_000_000  # more than the buffers of both sockets
 LET_GO = threading.Event()  # ends what is slow
 
 
 async def application(scope: Any, receive: Any, send: Any) -> None:
-    """Answers at once, or with a stream that ends when it is let go."""
+    """Answers at once, or with more than a socket holds, or with a stream that ends when it is let go."""
     while (await receive()).get("more_body"):
         pass
     is_stream = scope["path"] == "/stream"
-    length = [] if is_stream else [(b"content-length", b"2")]
+    body = bytes(LARGE_BYTES) if scope["path"] == "/large" else b"ok"
+    length = [] if is_stream else [(b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": 200, "headers": length})
     if is_stream:
         await send({"type": "http.response.body", "body": b"a", "more_body": True})
         await asyncio.to_thread(LET_GO.wait, 60)
-    await send({"type": "http.response.body", "body": b"ok"})
+    await send({"type": "http.response.body", "body": body})
     connection = CURRENT_CONNECTION.get()
     assert connection is not None
     connection.end_request()  # as the gateway does
@@ -144,3 +146,12 @@ def test_connections_without_a_request_do_not_hold_up_the_stop(serving: Serving)
         assert read_all(line) == b""
         serving.thread.join(60)
         assert not serving.thread.is_alive()
+
+
+def test_a_client_that_does_not_read_its_answer_is_disconnected(
+    serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(head_buffering, "CLOSE_TIMEOUT_S", 0.01)
+    with closing([serving.dial(b"/large", until=b"HTTP/1.1 200 OK")]):
+        serving.stop_after(lambda: None)
+        assert eventually(lambda: not serving.server.server_state.connections)

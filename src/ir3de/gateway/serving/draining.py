@@ -14,19 +14,19 @@ from collections.abc import Callable
 LAST_REQUEST_S = 0.25  # for requests that are on their way
 
 
-def close_when_idle(transport: asyncio.Transport, is_busy: Callable[[], bool]) -> None:
-    """Close a connection a little later, and not as long as a request arrives there or is answered."""
+def close_when_idle(transport: asyncio.Transport, is_busy: Callable[[], bool], close: Callable[[], None]) -> None:
+    """Call `close` a little later, and not as long as a request arrives there or is answered."""
 
-    def close() -> None:
+    def check() -> None:
         if transport.is_closing():
             return
         if is_busy() or _is_readable(transport):
-            loop.call_later(LAST_REQUEST_S, close)
+            loop.call_later(LAST_REQUEST_S, check)
         else:
-            transport.close()
+            close()
 
     loop = asyncio.get_running_loop()
-    loop.call_later(LAST_REQUEST_S, close)
+    loop.call_later(LAST_REQUEST_S, check)
 
 
 def _is_readable(transport: asyncio.Transport) -> bool:

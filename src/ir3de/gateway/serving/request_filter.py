@@ -190,7 +190,7 @@ class RequestFilter(asyncio.Protocol):
         """uvicorn closes a connection that its client may keep: answer a request that is on its way already."""
         if not self._is_ending:
             self._is_ending = True
-            close_when_idle(self._socket, lambda: self._in_head or self._unanswered > 0)
+            close_when_idle(self._socket, lambda: self._in_head or self._unanswered > 0, self._close)
 
     def _close(self) -> None:
         """Close now: nothing more is answered."""
