@@ -146,6 +146,28 @@ def test_a_response_is_continued_by_whoever_gave_it(gateway: Running, client: An
     assert gateway.upstream.asked == ["maths"] * 4
 
 
+def test_a_response_is_not_continued_by_an_expert_that_does_not_have_it(tmp_path: Path) -> None:
+    picture = {"type": "input_image", "image_url": "data:image/png;base64,AA==", "detail": "auto"}
+    turn = {"role": "user", "content": [{"type": "input_text", "text": QUESTIONS["law"]}, picture]}
+    experts = {"law": {"capabilities": ["chat", "responses"], "fallbacks": ["maths"]}}
+    with serving(tmp_path, experts=experts, routing={"default": "maths"}) as gateway:
+        gateway.gateway.pins.put("response resp_2", "law")
+        gateway.gateway.pins.put("response resp_3", "removed")
+        with openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="any", max_retries=0) as client:
+            create: Any = client.responses.create
+            assert create(model="auto", input=[turn]).ir3de["expert"] == "maths"  # which continues nothing
+            for response_id, why in (("resp_2", "law .*: has no vision"), ("resp_3", "removed .*: has no endpoint")):
+                with pytest.raises(openai.BadRequestError, match=why) as problem:
+                    create(model="auto", input=[turn], previous_response_id=response_id)
+                assert (problem.value.code, problem.value.param) == ("no_eligible_expert", "previous_response_id")
+                assert problem.value.response.headers["x-ir3de-decided"] == why.split()[0]
+            gateway.upstream.behaviour["law"] = saying(b'{"error": {"message": "no"}}', 503)
+            for model in ("auto", "law"):
+                with pytest.raises(openai.InternalServerError):
+                    create(model=model, input="And then?", previous_response_id="resp_2")
+    assert gateway.upstream.asked == ["maths", "law", "law"]
+
+
 def test_sampling_is_for_answers(gateway: Running, client: Any) -> None:
     client.chat.completions.create(model="cooking", messages=LAW)
     client.embeddings.create(model="cooking", input="x")

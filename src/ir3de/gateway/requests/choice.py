@@ -142,12 +142,14 @@ def choose(
     `routed` is the router's decision, where it was made before.
     """
     experts, routing = snapshot.experts, snapshot.config.routing
-    eligible = find_eligible(snapshot, prompt, controls)
+    eligible, keeper = find_eligible(snapshot, prompt, controls), _find_responder(snapshot, prompt, pins)
+    if keeper is not None:  # only its server has that answer
+        eligible = [expert for expert in eligible if expert.name == keeper]
     asked = _Asked(snapshot, prompt, controls, eligible)
     if model not in RESERVED:
         return _choose_named(asked, model)
-    if prompt.follows and (keeper := _find_responder(snapshot, prompt, pins, eligible)) is not None:
-        return Choice(snapshot, keeper, (), "pinned")  # only its server has that answer
+    if keeper is not None:
+        return _choose_responder(asked, keeper)
     first = eligible[0].name if eligible else None
     if "embeddings" in prompt.needs:  # vectors of two models cannot be compared, so it is always the same expert
         return asked.choose(first, "the first with embeddings", by_name=True)
@@ -211,14 +213,14 @@ class _Asked(NamedTuple):
         first, kind = found[0]
         if wanted is None:  # no token is known, so nobody is near, and all are candidates
             return chosen(first, self.eligible, why, routed, instead="first that may answer")
-        refusal = None if decided is None else self._find_refusal(decided)
+        refusal = None if decided is None else self.find_refusal(decided)
         why = why or f"instead of {decided}"
         return chosen(first, self.eligible, why, routed, by_name, wanted, decided, instead=kind, refusal=refusal)
 
     def build_error(self, decided: str | None, decision: Decision | None = None) -> ApiError:
         """The error where neither the decided expert nor anybody in its place may answer."""
         parts, headers = ["no expert may answer this request"], {}
-        if decided is not None and (refusal := self._find_refusal(decided)) is not None:
+        if decided is not None and (refusal := self.find_refusal(decided)) is not None:
             parts.append(f"{decided} was chosen: {refusal.text}")
             headers = {"x-ir3de-decided": encode_name(decided).decode()}
         elif decision is not None and decision.abstained:
@@ -230,12 +232,12 @@ class _Asked(NamedTuple):
             parts.append(f"{able} could answer, but {none}: configure that, or ask an expert by its name")
         unknown = sorted((self.controls.allow or frozenset()) - self.snapshot.experts.keys())
         told = [f"there is no expert {name[:100]!r}" for name in unknown[:5]]
-        others = {name: self._find_refusal(name) for name in self.snapshot.experts if name != decided}
+        others = {name: self.find_refusal(name) for name in self.snapshot.experts if name != decided}
         told += [f"{name}: {refusal.text}" for name, refusal in others.items() if refusal is not None]
         parts += ["; ".join(told)] if told else []
         return ApiError(400, ". ".join(parts), "no_eligible_expert", "model", headers=headers)
 
-    def _find_refusal(self, name: str) -> Refusal | None:
+    def find_refusal(self, name: str) -> Refusal | None:
         return find_refusal(self.snapshot.experts.get(name), self.prompt, self.controls)
 
 
@@ -250,11 +252,26 @@ def _get(eligible: Sequence[Expert], name: str | None) -> Expert | None:
     return next((expert for expert in eligible if expert.name == name), None)
 
 
-def _find_responder(snapshot: Snapshot, prompt: Prompt, pins: Pins, eligible: Sequence[Expert]) -> Expert | None:
-    """The expert whose server has the answer that the request refers to."""
-    if not snapshot.config.routing.pinning.stored_ttl or snapshot.config.routing.shadow is not None:
+def _find_responder(snapshot: Snapshot, prompt: Prompt, pins: Pins) -> str | None:
+    """The expert whose server has the answer that the request refers to, if that is known."""
+    routing = snapshot.config.routing
+    if not prompt.follows or not routing.pinning.stored_ttl or routing.shadow is not None:
         return None
-    return _get(eligible, pins.get(build_response_pin(prompt.follows)))
+    return pins.get(build_response_pin(prompt.follows))
+
+
+def _choose_responder(asked: _Asked, keeper: str) -> Choice:
+    """The expert that has the answer that the request refers to, or an error: another one would lose the chat."""
+    if (expert := _get(asked.eligible, keeper)) is not None:
+        return Choice(asked.snapshot, expert, (), "pinned")
+    refusal = asked.find_refusal(keeper)
+    why = "" if refusal is None else f": {refusal.text}"
+    message = (
+        f"no expert may answer this request. {keeper} gave the response that it continues, and cannot answer{why}. "
+        "Other experts do not have that response: send the conversation in 'input', without 'previous_response_id'"
+    )
+    headers = {"x-ir3de-decided": encode_name(keeper).decode()}
+    raise ApiError(400, message, "no_eligible_expert", "previous_response_id", headers=headers)
 
 
 def build_response_pin(response_id: str) -> str:
