@@ -184,6 +184,8 @@ def test_a_share_of_strong_calls(file: Path, tmp_path: Path) -> None:
     assert told["saved"] and told["reached"] == 0.5
     assert run_json("calibrate", router, "--prompts", file, "--strong-share", "0.75", "--dry-run")["saved"] is False
     assert "50.0 % to llama" in run("policy", router).stdout
+    warned = run("route", router, "Prove it.", "--weight", "price=1").stderr
+    assert "the strong share of this router decides, so weights change nothing" in warned
     assert "found both" in complaint("policy", router, "--price", "llama=2", "--price", "*=1", "--weight", "price=1")
     assert "strong_share" not in run_json("policy", router, "--no-strong-share")
 

@@ -131,9 +131,13 @@ def _refuse_free(unpriced: Sequence[str]) -> None:
     )
 
 
-def warn_without_costs(out: Output, router: Router, weights: Mapping[str, float]) -> None:
-    """Warn if weights are given and no expert has a cost."""
-    if any(weights.values()) and not any(router.policy.costs.values()):
+def warn_of_idle_weights(out: Output, router: Router, weights: Mapping[str, float]) -> None:
+    """Warn if weights are given and change nothing: there is a strong share, or no expert has a cost."""
+    if not any(weights.values()):
+        return
+    if router.policy.strong_share is not None:
+        out.warn("the strong share of this router decides, so weights change nothing: `ir3de policy` can remove it")
+    elif not any(router.policy.costs.values()):
         out.warn("no expert of this router has a cost, so weights change nothing: `ir3de policy` gives them costs")
 
 

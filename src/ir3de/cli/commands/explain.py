@@ -11,7 +11,7 @@ import click
 
 from ir3de.cli.chats import Chat, pick_only_source, read_chats, route_chat, weights_table
 from ir3de.cli.commands.route import something_decided, why_abstained
-from ir3de.cli.costs import once_weight_option, utility_table, warn_without_costs
+from ir3de.cli.costs import once_weight_option, utility_table, warn_of_idle_weights
 from ir3de.cli.hints import router_before_prompt
 from ir3de.cli.options import chat_option, number_option, output_options, router_argument
 from ir3de.cli.output import (
@@ -79,7 +79,7 @@ def explain(
     if chat is not None:
         pick_only_source((text,))
     router = load_router(router_path)
-    warn_without_costs(out, router, weights)
+    warn_of_idle_weights(out, router, weights)
     if chat is not None:
         for one in read_chats(chat):
             _explain_chat(out, router, one, rows, weights)

@@ -13,7 +13,7 @@ import click
 
 from ir3de.cli import hints
 from ir3de.cli.chats import Chat, describe_chat, pick_only_source, read_chats, route_chat, show_chat
-from ir3de.cli.costs import once_weight_option, utility_table, warn_without_costs
+from ir3de.cli.costs import once_weight_option, utility_table, warn_of_idle_weights
 from ir3de.cli.options import chat_option, field_option, force_option, number_option, output_options, router_argument
 from ir3de.cli.output import (
     DEFAULT,
@@ -110,7 +110,7 @@ def route(
     path = None if target in (None, STANDARD) else check_target(str(target), force=force, tables=not is_chat)
     lines = target == STANDARD or out.as_json
     router = load_router(router_path)
-    warn_without_costs(out, router, weights)
+    warn_of_idle_weights(out, router, weights)
     if chat is not None:
         _route_chats(out, router, chat, path, lines, top, weights)
         return
