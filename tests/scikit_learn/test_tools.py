@@ -86,7 +86,7 @@ def test_two_classes_have_a_roc_curve() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"method": "isotonic", "cv": 2}, {"method": "sigmoid", "cv": 2, "ensemble": False}], ids=str
+    "options", [{"method": "isotonic", "cv": 3}, {"method": "sigmoid", "cv": 2, "ensemble": False}], ids=str
 )
 def test_calibration_by_scikit_learn(options: dict[str, Any]) -> None:
     model = CalibratedClassifierCV(make_model(**FAST), **options).fit(TEXTS, LABELS)

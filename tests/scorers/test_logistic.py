@@ -120,7 +120,7 @@ def test_parameters_follow_the_number_of_prompts() -> None:
 
 def test_without_kept_prompts_it_is_refused() -> None:
     domains = [domain.without_sample() for domain in collect_tiny()]
-    with pytest.raises(InputError, match="3 of 3 experts have none: fit from texts"):
+    with pytest.raises(InputError, match="3 of 3 experts have none: give texts, collect with keep_sample=True"):
         Logistic().scores(domains, tiny.embedding().rows)
 
 

@@ -43,5 +43,5 @@ def test_what_a_file_system_says_is_shown_without_its_password(tmp_path: Path) -
     with pytest.raises(
         ArtifactError, match=r"cannot read talk://host/r/router.json: PermissionError: no acc"
     ) as refused:
-        AddressSource(f"talk://u:{SECRET}@host/r", tmp_path).fetch(FetchBudget())
+        AddressSource(f"talk://u:{SECRET}@host/r", tmp_path).read_header(FetchBudget())
     assert SECRET not in str(refused.value)

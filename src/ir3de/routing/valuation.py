@@ -62,6 +62,11 @@ class Probabilities(Deferrable):
     value_name: Literal["probability"] = "probability"
     assumed: AssumedCalibration | None = None  # in place of a calibration, where there was nothing to learn it from
 
+    @property
+    def in_force(self) -> Calibration | None:
+        """The calibration that was learnt; else the assumed one."""
+        return self.calibration or self.assumed
+
     def accepts(self, selector: Selector) -> bool:
         return True
 
@@ -83,8 +88,7 @@ class Probabilities(Deferrable):
     def values(self, selector: Selector, reduced: list[float], counted: int) -> list[float]:
         if not counted:
             return [1.0 / len(reduced)] * len(reduced)
-        calibration = self.calibration or self.assumed
-        if calibration is None:
+        if (calibration := self.in_force) is None:
             return selector.shares(reduced, counted)
         return calibration.probabilities(selector.evidence(reduced, counted), counted)
 

@@ -27,6 +27,7 @@ from ir3de.fitting.domains import check_request
 from ir3de.policies import Policy
 from ir3de.router import Router
 from ir3de.routing.decision import Decision
+from ir3de.routing.valuation import Probabilities
 from ir3de.scorers import Scorer
 from ir3de.selectors import Selector
 from ir3de.statistics.counting import collect
@@ -203,9 +204,11 @@ class RouterClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         """The log-odds of each label: (texts, classes), of which `predict_proba` is the softmax; for two classes
         (texts,), above zero for the second.
 
-        Where confidence is not calibrated, they are the evidence.
+        Where confidence is not calibrated, they are the evidence. With few prompts and no calibration,
+        `predict_proba` draws the softmax towards even odds.
         """
-        decisions, calibration = self._decide(X), self.router_.compiled.rules.calibration
+        decisions, valuation = self._decide(X), self.router_.compiled.rules.valuation
+        calibration = valuation.in_force if isinstance(valuation, Probabilities) else None
         evidence = np.zeros((len(decisions), len(self.router_.experts)))
         for row, decision in zip(evidence, decisions, strict=True):
             values = np.array(decision.evidence)
