@@ -36,6 +36,10 @@ def _document(**fields: Any) -> dict[str, Any]:
 
 
 _FILE = "data:text/plain;base64," + b64encode(f"Dear tenant, {SECRET}.".encode()).decode()
+_TEXT_FILES = {  # that begin like other files
+    name: b64encode(f"{start}Dear tenant, {SECRET}.".encode()).decode()
+    for name, start in (("PDF", "%PDF-"), ("control", "\f\x01"))
+}
 _CALL = {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": f'{{"x": "{SECRET}"}}'}}
 
 PLACES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -63,6 +67,16 @@ PLACES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "chat: prediction": _chat(prediction={"type": "content", "content": [{"type": "text", "text": SECRET}]}),
     "chat: documents": _chat(documents=[{"title": "t", "text": SECRET}]),
+    "chat: document with any field": _chat(documents=[{"title": "t", "image": SECRET}]),
+    "chat: document with a field named so": _chat(documents=[{SECRET: "x"}]),
+    "chat: nested document": _chat(documents=[{"id": "1", "data": {"headers": [SECRET]}}]),
+    "chat: template's fields": _chat(chat_template_kwargs={"headers": {"type": SECRET}}),
+    **{
+        f"chat: text file, {name}": _chat(
+            {"role": "user", "content": [{"type": "file", "file": {"file_data": f"data:text/plain;base64,{data}"}}]}
+        )
+        for name, data in _TEXT_FILES.items()
+    },
     "completions: prompt": ("completions", {"prompt": SECRET}),
     "completions: prompts": ("completions", {"prompt": ["x", SECRET]}),
     "completions: suffix": ("completions", {"prompt": "x", "suffix": SECRET}),
@@ -77,6 +91,10 @@ PLACES: dict[str, tuple[str, dict[str, Any]]] = {
     "responses: reasoning": _responses({"type": "reasoning", "summary": [{"type": "summary_text", "text": SECRET}]}),
     "responses: file data": _responses({"role": "user", "content": [{"type": "input_file", "file_data": _FILE}]}),
     "responses: prompt variables": _responses(prompt={"id": "pmpt_1", "variables": {"place": SECRET}}),
+    **{
+        f"responses: prompt variable {name}": _responses(prompt={"variables": {name: SECRET}})
+        for name in ("signature", "headers", "data")
+    },
     "responses: prompt parts": _responses(prompt={"variables": {"a": {"type": "input_text", "text": SECRET}}}),
     "responses: tool description": _responses(tools=[{"type": "function", "name": "f", "description": SECRET}]),
     "responses: text format": _responses(text={"format": {"type": "json_schema", "schema": _schema(const=SECRET)}}),
@@ -84,6 +102,12 @@ PLACES: dict[str, tuple[str, dict[str, Any]]] = {
     "messages: system blocks": _messages(system=[{"type": "text", "text": SECRET}]),
     "messages: text": _messages({"type": "text", "text": SECRET}),
     "messages: text document": _messages(_document(source={"type": "text", "data": SECRET})),
+    **{
+        f"messages: text file, {name}": _messages(
+            _document(source={"type": "base64", "media_type": "text/plain", "data": data})
+        )
+        for name, data in _TEXT_FILES.items()
+    },
     "messages: document blocks": _messages(
         _document(source={"type": "content", "content": [{"type": "text", "text": SECRET}]})
     ),

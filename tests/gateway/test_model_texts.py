@@ -38,9 +38,11 @@ def test_a_text_is_found_and_changed_wherever_it_stands(place: str) -> None:
 @pytest.mark.parametrize("place", PLACES)
 def test_a_text_is_counted_wherever_it_stands(place: str, is_large: bool) -> None:
     def count(text: str) -> int:
-        written = json.dumps(PLACES[place][1])
-        encoded = (b64encode(f"Dear tenant, {SECRET}.".encode()), b64encode(f"Dear tenant, {text}.".encode()))
-        content = written.replace(SECRET, text).replace(encoded[0].decode(), encoded[1].decode()).encode()
+        written = json.dumps(PLACES[place][1]).replace(SECRET, text)
+        for start in ("", "%PDF-", "\f\x01"):  # of files in base64
+            old, new = (b64encode(f"{start}Dear tenant, {one}.".encode()).decode() for one in (SECRET, text))
+            written = written.replace(old, new)
+        content = written.encode()
         return count_tokens((JsonBody.parse_large if is_large else JsonBody.parse)(content, 64).values)
 
     assert 450 <= count(SECRET * 100) - count(SECRET) <= 1_500
@@ -66,6 +68,11 @@ def test_pictures_sound_and_binary_files_are_no_text(part: dict[str, Any], is_la
     content = json.dumps({"messages": [{"role": "user", "content": [part]}]}).encode()
     values = (JsonBody.parse_large if is_large else JsonBody.parse)(content, 64).values
     assert count_tokens(values) < 40 and not [slot for slot in list_request_slots(values) if len(slot.text) > 64]
+
+
+def test_a_picture_that_is_a_variable_is_no_text() -> None:
+    picture = {"type": "input_image", "image_url": f"data:image/png;base64,{PICTURE}"}
+    assert [slot.text for slot in list_request_slots({"prompt": {"variables": {"image": picture}}})] == []
 
 
 def test_prompts_of_token_ids_are_counted() -> None:

@@ -23,7 +23,7 @@ MAX_SCALARS = 1_000  # numbers in lists, such as token ids: routing does not rea
 MAX_KEPT_CHARS = 131_072  # of the beginning of a text; once envelopes are removed, routing reads 15,360
 MAX_END_CHARS = 4 * END_CHARS  # also kept of a longer one: a question may stand behind what was pasted
 SHORT_CHARS = 64  # kept of a text in the middle of a chat whose texts do not fit
-PART_FIELDS = ("role", "type", "content", "text", "output", "source", "file")  # of messages and their parts
+PART_FIELDS = ("role", "type", "content", "text", "output", "source", "file", "media_type")  # of messages and parts
 
 
 class _Kept(NamedTuple):

@@ -49,12 +49,15 @@ PART_NAMES = frozenset((  # that say what a message, a part or a tool is
 ))  # fmt: skip
 
 _is_identifier = re.compile(r"[\w.:/+-]{0,100}", re.ASCII).fullmatch
-_data_url = re.compile(r"data:[^,]{0,200};base64,").match
+_data_url = re.compile(r"data:[^,]{0,200};base64,", re.IGNORECASE).match
 _looks_like_base64 = re.compile(r"[A-Za-z0-9+/_-]{16,}={0,2}").fullmatch
 _controls = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]").search
 
-# what a value is: of a message, a part or a tool; a JSON schema; its properties by their names; any JSON
-Zone = Literal["part", "schema", "properties", "data", "name", "file"]
+# what a value is: of a message, a part or a tool; a JSON schema; its properties by their names; any JSON; the same, and
+# names that look like names are no text; parts by names that the client has chosen
+Zone = Literal["part", "schema", "properties", "data", "free", "variables", "name", "file"]
+_FREE: dict[str, Zone] = {"documents": "free", "chat_template_kwargs": "free", "variables": "variables"}
+_ZONES: dict[str, Zone] = {**dict.fromkeys(_SCHEMAS, "schema"), **dict.fromkeys(_ARGUMENTS, "data"), **_FREE}
 
 
 class Slot(NamedTuple):
@@ -107,7 +110,7 @@ def list_part_slots(name: str, value: Any) -> Iterator[Slot]:
 def walk(body: Mapping[str, Any], *fields: str, path: tuple[Hashable, ...] = ()) -> Iterator[Slot]:
     """The texts below some fields of a request, a message or an answer, as far as they are there."""
     waiting: list[tuple[Any, Any, tuple[Hashable, ...], Zone]]
-    waiting = [(body, field, path, "part") for field in reversed(fields) if field in body]
+    waiting = [(body, field, path, _FREE.get(field, "part")) for field in reversed(fields) if field in body]
     while waiting:
         holder, name, path, zone = waiting.pop()
         value = None if zone == "name" else holder[name]
@@ -133,17 +136,13 @@ def _list_part(value: dict[str, Any]) -> Iterator[tuple[str, Zone]]:
     for name, inner in value.items():
         if name in _NO_TEXT or (name in _IDENTIFIERS and isinstance(inner, str) and _is_identifier(inner)):
             continue
-        if name in _SCHEMAS:
-            yield name, "schema"
-        elif name in _ARGUMENTS:
-            yield name, "data"
-        elif name in FILE_FIELDS and isinstance(inner, str):
+        if name in FILE_FIELDS and isinstance(inner, str):
             if value.get("type") == "text" or not _is_base64(inner):
                 yield name, "part"
-            elif _is_text_file(inner):
+            elif _is_declared_text(value.get("media_type")) or _is_text_file(inner):
                 yield name, "file"
         else:
-            yield name, "part"
+            yield name, _ZONES.get(name, "part")
 
 
 def _list_schema(value: dict[str, Any]) -> Iterator[tuple[str, Zone]]:
@@ -174,7 +173,21 @@ def _list_data(value: dict[str, Any]) -> Iterator[tuple[str, Zone]]:
         yield name, "data"
 
 
-_LISTS = {"part": _list_part, "schema": _list_schema, "properties": _list_properties, "data": _list_data}
+def _list_free(value: dict[str, Any]) -> Iterator[tuple[str, Zone]]:
+    for name in value:
+        if not _is_identifier(name):
+            yield name, "name"
+        yield name, "free"
+
+
+def _list_variables(value: dict[str, Any]) -> Iterator[tuple[str, Zone]]:
+    return ((name, "part") for name in value)
+
+
+_LISTS = {
+    "part": _list_part, "schema": _list_schema, "properties": _list_properties, "data": _list_data, "free": _list_free,
+    "variables": _list_variables,
+}  # fmt: skip
 
 
 def _find_payload(data: str) -> int:
@@ -188,9 +201,15 @@ def _is_base64(data: str) -> bool:
     return start > 0 or _looks_like_base64(data[:FILE_HEAD_CHARS]) is not None
 
 
+def _is_declared_text(media_type: object) -> bool:
+    return isinstance(media_type, str) and media_type.lower().startswith("text/")
+
+
 def _is_text_file(data: str) -> bool:
-    """Whether a file in base64 begins as a text does."""
+    """Whether a file in base64 is declared to be a text, or begins as one does."""
     start = _find_payload(data)
+    if _is_declared_text(data[len("data:") : start]):
+        return True
     head = data[start : start + FILE_HEAD_CHARS]
     try:
         text, _ = utf_8_decode(b64decode(head[: len(head) // 4 * 4], validate=True), "strict", False)
