@@ -163,6 +163,39 @@ def test_a_pinned_chat_has_the_figures_of_its_expert_and_the_decision_beside_it(
     assert 'ir3de_instead_total{answered="maths",decided="law",reason="pinned"} 1.0' in counted
 
 
+PINNED: list[
+    tuple[list[str], dict[str, int], str, str | None, str | None]
+] = [  # fallbacks of maths, status of who fails, who answers, and as what, why
+    (["law"], {"maths": 500}, "law", None, None),  # the decided one, so nobody answers in its place
+    ([], {"maths": 500}, "law", None, None),  # a candidate
+    (["cooking"], {"maths": 500}, "cooking", "fallback", "5xx"),
+    (["law", "cooking"], {"maths": 500, "law": 429}, "cooking", "fallback", "429"),  # why the decided one does not
+]
+
+
+@pytest.mark.parametrize(("fallbacks", "fail", "expert", "kind", "reason"), PINNED)
+@pytest.mark.parametrize("is_shadow", [False, True])
+def test_where_a_pinned_expert_fails_the_answer_tells_that_and_no_pin(
+    tmp_path: Path, is_shadow: bool, fallbacks: list[str], fail: dict[str, int], expert: str, kind: str, reason: str
+) -> None:
+    if is_shadow and not fallbacks:
+        return  # in the shadow there are no candidates
+    routing = {"shadow": "maths"} if is_shadow else {"pinning": {"release": 1}}
+    log, experts = tmp_path / "access.jsonl", {"maths": {"fallbacks": fallbacks}}
+    with running(tmp_path, routing=routing, experts=experts, logs={"access": str(log)}) as gateway:
+        ask(gateway.url, chat(QUESTIONS["maths"]), x_session_id="monday")
+        gateway.upstream.behaviour.update({name: failing(status) for name, status in fail.items()})
+        got = ask(gateway.url, chat(LAW), x_session_id="monday")
+        counted = ask(gateway.url, path="/metrics", method="GET").body.decode()
+    told, logged = got.json["ir3de"], json.loads(log.read_text().splitlines()[-1])
+    for found in (told, logged, {name.removeprefix("x-ir3de-"): text for name, text in got.headers.items()}):
+        assert (found["expert"], found["decided"], found["why"]) == (expert, "law", "instead of maths")
+        assert (found.get("instead"), found.get("reason")) == (kind, reason)
+    lines = [line for line in counted.splitlines() if line.startswith("ir3de_instead_total{")]
+    label = f'ir3de_instead_total{{answered="{expert}",decided="law",reason="{reason}"}} 1.0'
+    assert lines == ([label] if kind else [])
+
+
 def test_an_expert_that_the_router_does_not_know_has_no_figures(tmp_path: Path) -> None:
     Router.fit({name: TEXTS[name] for name in ("maths", "law")}).save(tmp_path / "router")
     with running(tmp_path, routing={"default": "cooking"}) as gateway:

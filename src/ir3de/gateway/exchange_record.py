@@ -73,7 +73,7 @@ class ExchangeRecord:
 
     def add_answer(self, choice: Choice) -> None:
         """How the router judges the expert that was asked last, and why that was not the decided one."""
-        self.instead = choice.explain_instead(self.expert, self.fallbacks)
+        self.instead, self.why = choice.explain_instead(self.expert, self.fallbacks), choice.explain_why(self.expert)
         if choice.routed is not None:
             self.confidence, self.expected_score, self.margin = choice.routed.find_standing(self.expert)
 

@@ -60,8 +60,8 @@ def build_provenance_headers(
         found.append((b"x-ir3de-reason", encode_name(reason)))
     if kind:
         found.append((b"x-ir3de-instead", encode_name(kind)))
-    if choice.why:
-        found.append((b"x-ir3de-why", encode_name(choice.why)))
+    if why := choice.explain_why(expert.name):
+        found.append((b"x-ir3de-why", encode_name(why)))
     return found
 
 
@@ -83,7 +83,8 @@ def build_provenance_member(choice: Choice, expert: Expert, handovers: Sequence[
     text += f',"reason":{_quote(reason)}' if reason else ""
     text += f',"instead":{_quote(kind)}' if kind else ""
     before = [{"from": one, "to": other, "reason": reason} for one, other, reason in handovers]
-    text += f',"why":{_quote(choice.why or "routed")},"fallbacks":{json.dumps(before) if before else "[]"}'
+    why = choice.explain_why(expert.name) or "routed"
+    text += f',"why":{_quote(why)},"fallbacks":{json.dumps(before) if before else "[]"}'
     return f'{text},"request_id":{_quote_once(request_id)}}}'.encode()
 
 

@@ -57,7 +57,8 @@ class TargetFinder:
                 raise ApiError(403, f"the API key '{self.key.name}' may not ask {first.name!r}")
         except ApiError as problem:
             return {"expert": None, "model": model, "why": problem.message, "failing": []}
-        found = {"expert": first.name, "decided": choice.decided, "model": model, "why": choice.why or "routed"}
+        why = choice.explain_why(first.name) or "routed"
+        found = {"expert": first.name, "decided": choice.decided, "model": model, "why": why}
         instead = choice.explain_instead(first.name, handovers)
         more = {"reason": instead.text, "instead": instead.kind}
         more = {name: text for name, text in more.items() if text}

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ir3de.routing.turn_explanation import TurnReason
 
 ENDPOINTS = frozenset(("chat", "completions", "responses", "messages", "embeddings"))  # of all capabilities
+_SET = ("pinned", "shadow")  # the first expert is set, whatever the router decides
 TURNS_AT_A_TIME = 8  # of a long chat: then the event loop may have the interpreter's lock
 
 
@@ -103,10 +104,17 @@ class Choice:
             kind = next((one.kind for one in self.list_substitutes() if one.expert.name == answers), "")
         abstained = "" if self.routed is None else self.routed.decision.reason
         if self.decided is None or answers == self.decided:
-            return Instead(kind, "", abstained)
-        failed = handovers[0][2] if handovers else ""
-        label, text = self.refusal or (failed, failed)
+            return Instead(kind if abstained else "", "", abstained)
+        failed = {giver: reason for giver, _, reason in reversed(handovers)}
+        label = text = failed.get(self.decided) or failed.get(self.first.name, "")
+        if self.refusal is not None and (self.refusal.text or not failed):  # a pin that failed is not the cause
+            label, text = self.refusal
         return Instead(kind, label, abstained or text)
+
+    def explain_why(self, answers: str) -> str:
+        """What decided, if not the router. Where the expert of a pin has failed, the pin did not decide."""
+        is_replaced = self.why in _SET and answers != self.first.name
+        return f"instead of {self.first.name}" if is_replaced else self.why
 
 
 def route_prompt(snapshot: Snapshot, prompt: Prompt, controls: Controls) -> Routed:
