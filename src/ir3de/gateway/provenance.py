@@ -83,8 +83,8 @@ def build_provenance_member(choice: Choice, expert: Expert, handovers: Sequence[
     text += f',"reason":{_quote(reason)}' if reason else ""
     text += f',"instead":{_quote(kind)}' if kind else ""
     before = [{"from": one, "to": other, "reason": reason} for one, other, reason in handovers]
-    why = choice.explain_why(expert.name) or "routed"
-    text += f',"why":{_quote(why)},"fallbacks":{json.dumps(before) if before else "[]"}'
+    decider = choice.explain_why(expert.name) or "routed"
+    text += f',"why":{_quote(decider)},"fallbacks":{json.dumps(before) if before else "[]"}'
     return f'{text},"request_id":{_quote_once(request_id)}}}'.encode()
 
 
