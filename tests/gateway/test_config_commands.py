@@ -93,7 +93,7 @@ def test_an_expert_without_a_price_among_priced_ones_is_warned_about(router: Pat
 
 
 def test_validate_tells_people_and_programs(tmp_path: Path, router: Path) -> None:
-    Path("ir3de.yaml").write_text(GOOD + "    modle: x\n", "utf-8")
+    Path("ir3de.yaml").write_text(GOOD.replace("path: router", f"path: {router}") + "    modle: x\n", "utf-8")
     result = run("config", "validate", code=1)
     assert "did you mean model?" in result.stdout and "1 problem" in result.stderr
     assert run_json("config", "validate", code=1)["findings"][0]["line"] == 5
@@ -211,3 +211,10 @@ def test_validate_shows_what_is_wrong_beside_a_missing_router(tmp_path: Path) ->
     (tmp_path / "ir3de.yaml").write_text(GOOD.replace("law", "lawyer") + "logs: {prompts: true}\n", encoding="utf-8")
     found = run_json("config", "validate", code=1)["findings"]
     assert [one["where"] for one in found][:2] == ["router.path", "logs.prompts"] and found[0]["line"] is not None
+
+
+def test_validate_shows_a_missing_router_beside_a_wrong_field(tmp_path: Path) -> None:
+    (tmp_path / "ir3de.yaml").write_text(GOOD + "logs: {prompt: true}\n", encoding="utf-8")
+    found = run_json("config", "validate", code=1)["findings"]
+    assert [one["where"] for one in found] == ["router.path", "logs.prompt"]
+    assert all(one["line"] is not None for one in found)

@@ -21,7 +21,7 @@ from ir3de.gateway.config.experts import ExpertConfig
 from ir3de.gateway.config.findings import Finding
 from ir3de.gateway.config.load import list_client_variables
 from ir3de.gateway.config.models import Config
-from ir3de.gateway.config.part import read_variable, suggest_name
+from ir3de.gateway.config.part import read_variable, resolve_path, suggest_name
 from ir3de.gateway.config.yaml_parser import FieldPath
 from ir3de.gateway.hooks.calling import load_function
 from ir3de.gateway.http.access import is_loopback
@@ -82,6 +82,19 @@ def read_router_facts(path: str, threshold: float | None = None) -> RouterFacts 
         raise ArtifactError(f"the router at {path} is damaged ({broken}): copy it again from its origin")
     names = read_expert_names(path)
     return RouterFacts(path, str(found.header["sha256"]), names, found.tells_out_of_domain(threshold))
+
+
+def check_router_path(path: Path) -> list[Finding]:
+    """The router that a configuration file names, if it cannot be read; the file may be wrong elsewhere."""
+    document = yaml_parser.read(path)
+    section = document.value.get("router") if isinstance(document.value, dict) else None
+    given = section.get("path") if isinstance(section, dict) else None
+    try:
+        if isinstance(given, str):
+            read_router_facts(resolve_path(path, given))
+    except ArtifactError as error:
+        return [Finding("error", "router.path", str(error), document.line(("router", "path")))]
+    return []
 
 
 def check_consistency(config: Config, router: RouterFacts | None) -> list[Finding]:
@@ -257,8 +270,10 @@ def _names(config: Config, known: Sequence[str]) -> Iterator[Finding]:
         )
         return
     if missing := [name for name in known if name not in named]:
-        text = f"no endpoint for {name_some(missing)}, which the router knows: such prompts go to the next expert"
-        yield Finding("warning", "experts", f"{text} of the ranking")
+        text = (
+            f"no endpoint for {name_some(missing)}, which the router knows: such prompts go to another candidate, else"
+        )
+        yield Finding("warning", "experts", f"{text} to routing.default, else they get an error")
     for index, name in enumerate(named):
         if name not in known:
             yield Finding(

@@ -107,16 +107,17 @@ def validate(context: click.Context, file: str | None, ping: bool, out: Output) 
     """
     need_gateway()
     from ir3de.gateway import validation
-    from ir3de.gateway.config.findings import ConfigError
+    from ir3de.gateway.config.findings import ConfigError, sort_findings
     from ir3de.gateway.config.load import find_config_file, read
 
     path = find_config_file(file)
     try:
         checked = check_config(read(path), path, needs_router=False)
     except ConfigError as error:
-        out.json({"ok": False, "file": str(path), "findings": [vars(finding) for finding in error.findings]})
-        show_findings(error.findings, out)
-        raise InputError(f"{path}: {count(len(error.findings), 'problem')}") from None
+        found = sort_findings([*error.findings, *validation.check_router_path(path)])
+        out.json({"ok": False, "file": str(path), "findings": [vars(finding) for finding in found]})
+        show_findings(found, out)
+        raise InputError(f"{path}: {count(len(found), 'problem')}") from None
     if ping:
         with out.spinner("asking the endpoints"):
             checked.findings.extend(validation.ping_experts(checked.config.experts))
