@@ -85,6 +85,9 @@ class ObjectServer:
         if rest[1:] == ["cancel"]:
             found["status"] = "cancelled"
         if request.query_params.get("stream") == "true":
+            if found.get("status") == "failed":
+                event = json.dumps({"type": "response.failed", "response": found}).encode()
+                return _stream([b"event: response.failed\ndata: " + event + b"\n\n"])
             return _stream([event.replace(b"resp_1", rest[0].encode()) for event in RESPONSE_EVENTS])
         return JSONResponse(found)
 

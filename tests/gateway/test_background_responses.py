@@ -57,7 +57,7 @@ class Pair:
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     folder, server = tmp_path_factory.mktemp("background"), ObjectServer()
     small_router().save(folder / "router")
-    names = ("whole", "stream", "cancel", "silent", "many", "left")
+    names = ("whole", "stream", "cancel", "silent", "many", "left", "failed", "failed-stream")
     file = write_keys(folder / "keys.yaml", *map(key, names), key("poor", budget_per_day=10))
     with ExitStack() as stack:
         url = stack.enter_context(served(server.app()))
@@ -104,6 +104,16 @@ def test_a_response_that_is_cancelled_is_charged_by_the_usage_it_tells(pair: Pai
     assert pair.call("silent", f"{silent}/cancel", "POST").json["usage"] is None
     assert pair.call("silent", silent, "DELETE").status == 200
     assert pair.read("silent") == reserved  # nobody knows what was written by then
+
+
+@pytest.mark.parametrize(("name", "query"), [("failed", ""), ("failed-stream", "?stream=true")])
+def test_a_response_that_failed_without_usage_costs_nothing(pair: Pair, name: str, query: str) -> None:
+    made = pair.begin(name)
+    assert pair.read(name)[0] > LONGEST
+    pair.complete(made, status="failed", output=[], usage=None)
+    for place in (1, 0):
+        assert b'"failed"' in pair.call(name, made + query, place=place).body
+        assert pair.read(name) == (0, 0, 1)
 
 
 def test_who_has_spent_its_budget_may_still_have_what_is_its_own(pair: Pair) -> None:

@@ -20,7 +20,7 @@ from ir3de.errors import InputError
 from ir3de.gateway.admin.state import StateFolder
 from ir3de.gateway.api_errors import ApiError
 from ir3de.gateway.keys.account import Account, Accounts, Refusal, Slots
-from ir3de.gateway.keys.client_key import Charge, ClientKey, Lease, build_limit_error
+from ir3de.gateway.keys.client_key import Charge, ClientKey, Lease, Spending, build_limit_error
 from ir3de.gateway.keys.definitions import KeyLimits
 from ir3de.gateway.keys.report import describe_key
 from ir3de.gateway.keys.usage import WIDTH, Minute, Totals, Used, find_day, find_month
@@ -350,6 +350,22 @@ def test_while_a_row_is_damaged_its_key_is_refused_and_its_places_come_back(tmp_
     file.write_bytes(whole)
     assert isinstance(key.admit(), Lease)
     assert key.account is not None and key.account.read()[2] == 2
+
+
+def test_damage_in_the_accounts_of_experts_keeps_no_place_and_no_reservation(tmp_path: Path) -> None:
+    key = ClientKey("ada", account=Accounts(tmp_path, 1).find("ada"), limits=KeyLimits(concurrent=2, budget_per_day=1))
+    assert key.account is not None
+    key.account.add_for_expert("law", 30, 0.25, is_estimated=False)
+    file = tmp_path / "keys-experts.numbers"
+    file.write_bytes(put_number(file.read_bytes(), nan))
+    for _ in range(3):
+        lease = key.admit()
+        assert lease is not None
+        lease.expect(1_000, 0.5)
+        lease.measure = lambda: Spending("law", 10, 5, 0.1, is_estimated=False)
+        lease.close()
+    _, totals, in_flight = key.account.read()
+    assert (totals.day.tokens, in_flight) == (45, 0) and totals.day.cost == pytest.approx(0.3)
 
 
 def test_a_file_that_cannot_be_written_or_shrinks_leaves_the_worker_counting(

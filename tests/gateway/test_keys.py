@@ -311,7 +311,7 @@ def test_a_whole_answer_that_the_client_leaves_is_charged_as_the_longest_one(
     gateway.upstream.behaviour["law"] = hang
     try:
         before = describe(gateway, "impatient")["used"]["month"]
-        body = chat("Is it void?", "law", max_tokens=40, n=2, stream=stream)
+        body = chat("Is it void?", "law", max_tokens=40, max_completion_tokens=40, n=2, stream=stream)
         held = sent(gateway.url, json.dumps(body).encode(), **bearer("impatient"))
         assert begun.wait(10)
         held.close()

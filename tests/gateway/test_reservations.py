@@ -25,7 +25,13 @@ from ir3de.gateway.app import create_app
 from ir3de.gateway.config.experts import ExpertConfig
 from ir3de.gateway.gateway import Gateway
 from ir3de.gateway.requests.prompt import count_tokens
-from ir3de.gateway.requests.request_bound import UNSEEN_TOKENS, bound_prompt, find_bound, find_passed_bound
+from ir3de.gateway.requests.request_bound import (
+    DEFAULT_OUTPUT_TOKENS,
+    UNSEEN_TOKENS,
+    bound_prompt,
+    find_bound,
+    find_passed_bound,
+)
 from ir3de.gateway.wire import FORMATS
 from ir3de.gateway.wire.passthrough import PASSTHROUGH_FORMATS
 
@@ -65,12 +71,16 @@ def _read(value: Any) -> int:
         return 0
 
 
+BOTH = {"max_tokens": 5, "max_completion_tokens": 5}  # servers read one of them, or both
 CHAT = chat(QUESTIONS["law"], "law")
 CASES = {
     "many choices": ("/v1/chat/completions", {"n": 100, "max_tokens": 50}, "max_tokens", 5_000),
     "two limits": ("/v1/chat/completions", {"max_completion_tokens": 5, "max_tokens": 15_000}, "max_tokens", 15_000),
     "two limits, reversed": (
         "/v1/chat/completions", {"max_completion_tokens": 15_000, "max_tokens": 5}, "max_completion_tokens", 15_000,
+    ),
+    "a limit that the expert does not know": (
+        "/v1/chat/completions", {"max_completion_tokens": 5}, "max_tokens", LONGEST,
     ),
     "neither": ("/v1/chat/completions", {}, "max_tokens", LONGEST),
     "a limit of another API": ("/v1/chat/completions", {"max_output_tokens": 5}, "max_tokens", LONGEST),
@@ -136,7 +146,8 @@ def test_spent_is_at_most_the_budget_and_one_request_s_bound(pair: Pair, limit: 
 def test_what_requests_in_flight_reserve_is_no_budget_that_is_used_up(tmp_path: Path) -> None:
     """The client may try again in a second: nothing says yet that the day is over for it."""
     file = write_keys(tmp_path / "keys.yaml", *(key(name, **limits) for name, limits in LIMITS.items()))
-    with running(tmp_path, experts={"law": {"price": PRICE}}, server={"keys_file": str(file)}) as gateway:
+    law = {"price": PRICE, "defaults": {"max_tokens": 100}}
+    with running(tmp_path, experts={"law": law}, server={"keys_file": str(file)}) as gateway:
         for name in LIMITS:
             greedy = Greedy()
             gateway.upstream.behaviour["law"] = greedy.answer
@@ -203,7 +214,7 @@ def test_a_window_bounds_the_prompt_and_each_answer() -> None:
     wire = FORMATS["chat/completions"]
     assert find_bound(wire, {"n": 3}, config, prompt_tokens=50) == (59, 300)
     assert find_bound(wire, {"n": 3, "max_tokens": 10**9}, config, prompt_tokens=5_000) == (100, 300)
-    assert find_bound(wire, {"max_tokens": 5}, config, prompt_tokens=5, is_continued=True) == (100, 5)
+    assert find_bound(wire, {**BOTH, "n": 2}, config, prompt_tokens=5, unseen=1) == (100, 10)
     assert find_bound(FORMATS["embeddings"], {"n": 3}, config, prompt_tokens=5).answer == 0
 
 
@@ -213,10 +224,63 @@ def test_images_are_bounded_by_their_number_and_texts_by_their_bytes(texts: list
     parts = [{"type": "text", "text": text} for text in texts]
     asked = {"messages": [{"role": "user", "content": [*parts, *[image] * images]}]}
     tokens, size = count_tokens(asked), len(json.dumps(asked))
-    found = bound_prompt(asked, size, tokens)
+    found, unseen = bound_prompt(asked, size, tokens)
+    assert unseen == 0
     assert sum(len(text.encode(errors="replace")) for text in texts) + 2_000 * images <= found < 20_000
     asked["messages"][0]["content"] = parts
-    assert bound_prompt(asked, size, tokens) == size
+    assert bound_prompt(asked, size, tokens) == (size, 0)
+
+
+def test_an_image_by_its_address_is_more_than_the_bytes_of_the_request() -> None:
+    image = {"type": "image", "source": {"type": "file", "file_id": "file_1"}}
+    found, unseen = bound_prompt({"messages": [{"role": "user", "content": [image]}]}, 150, 0)
+    assert found >= 2_000 and unseen == 0
+
+
+PDF = "data:application/pdf;base64," + "A" * 40_000
+CARRIED = [
+    {"type": "file", "file": {"filename": "a.pdf", "file_data": PDF, "file_id": None}},
+    {"type": "input_file", "file_data": PDF},
+    {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "A" * 40_000}},
+    {"type": "document", "source": {"type": "content", "content": [{"type": "text", "text": "A" * 40_000}]}},
+    {"type": "input_audio", "input_audio": {"format": "wav", "data": "A" * 40_000}},
+    {"type": "video_url", "video_url": {"url": "data:video/mp4;base64," + "A" * 40_000}},
+]
+ELSEWHERE = [
+    {"type": "file", "file": {"file_id": "file-1"}},
+    {"type": "file", "file": {"file_id": "file-1", "file_data": PDF}},
+    {"type": "file", "file": {"file_data": "https://example.org/a.pdf"}},
+    {"type": "input_file", "file_id": "file-1"},
+    {"type": "input_file", "file_url": "https://example.org/a.pdf"},
+    {"type": "document", "source": {"type": "url", "url": "https://example.org/a.pdf"}},
+    {"type": "document", "source": {"type": "file", "file_id": "file_1"}},
+    {"type": "audio_url", "audio_url": {"url": "https://example.org/a.wav"}},
+    {"type": "video_url", "video_url": "https://example.org/a.mp4"},
+]
+
+
+@pytest.mark.parametrize(("part", "unseen"), [(part, 0) for part in CARRIED] + [(part, 1) for part in ELSEWHERE])
+def test_files_are_bounded_by_their_bytes_or_by_the_window(part: dict[str, Any], unseen: int) -> None:
+    values = {"messages": [{"role": "user", "content": [{"type": "text", "text": "Hi"}, part]}]}
+    size = len(json.dumps(values))
+    assert bound_prompt(values, size, count_tokens(values)) == (size, unseen)
+    config = ExpertConfig(name="law", base_url="http://127.0.0.1:1/v1")
+    bound = find_bound(FORMATS["chat/completions"], values, config, prompt_tokens=size, unseen=unseen)
+    assert bound.prompt == size + unseen * UNSEEN_TOKENS
+
+
+def test_one_of_two_names_limits_an_answer_only_if_the_expert_is_known_to_read_it() -> None:
+    def find(fields: dict[str, Any], **more: Any) -> int:
+        config = ExpertConfig(name="law", base_url="http://127.0.0.1:1/v1", **more)
+        return find_bound(FORMATS["chat/completions"], fields, config, prompt_tokens=5).answer
+
+    assert find({"max_tokens": 5}) == find({"max_completion_tokens": 5}) == DEFAULT_OUTPUT_TOKENS
+    assert find({"max_tokens": 5}, max_output_tokens=700) == 700
+    assert find(BOTH) == 5 and find({**BOTH, "max_tokens": 0}) == DEFAULT_OUTPUT_TOKENS
+    known = {"defaults": {"max_tokens": 2_000}}
+    assert find({}, **known) == find({"max_completion_tokens": 5}, **known) == 2_000
+    assert find({"max_tokens": 5}, **known) == 5
+    assert find({"max_tokens": 5, "max_completion_tokens": -1}, **known) == DEFAULT_OUTPUT_TOKENS
 
 
 def test_the_longest_answer_of_an_expert_bounds_what_a_request_allows() -> None:
@@ -234,7 +298,7 @@ def test_an_answer_without_usage_is_charged_at_most_what_was_allowed(tmp_path: P
     file = write_keys(tmp_path / "keys.yaml", key("ada"))
     with running(tmp_path, server={"keys_file": str(file)}) as gateway:
         gateway.upstream.behaviour["law"] = says_too_much
-        asked = chat("Is it void?", "law", max_tokens=20, stream=stream)
+        asked = chat("Is it void?", "law", max_tokens=20, max_completion_tokens=20, stream=stream)
         assert ask(gateway.url, asked, **bearer("ada")).status == 200
         used = ask(gateway.url, path="/v1/usage", **bearer("ada")).json["used"]["day"]
     assert 20 < used["tokens"] < 30  # the prompt is an estimate

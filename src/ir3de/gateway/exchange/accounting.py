@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -28,6 +29,7 @@ from ir3de.gateway.wire.usage_events import AccountingRelay
 
 BYTES_PER_TOKEN = 5  # of a whole answer that does not tell its usage, JSON included
 _UNFINISHED = ("queued", "in_progress")  # states of a response
+_failed_event = re.compile(rb'(?m)^event: ?response\.failed\s|"type": ?"response\.failed"')
 
 
 def restrict_to_key(exchange: Exchange, asked: str, experts: frozenset[str]) -> Controls:
@@ -50,8 +52,8 @@ def reserve_usage(exchange: Exchange, lease: Lease, choice: Choice, prompt: Prom
     if not wire.is_charged:
         return
     exchange.expected_prompt_tokens = max(0, prompt.tokens - read_answer_limit(values))
-    most, is_continued = bound_prompt(values, len(body.content), exchange.expected_prompt_tokens), bool(prompt.follows)
-    find = partial(find_bound, wire, values, prompt_tokens=most, is_continued=is_continued)
+    most, unseen = bound_prompt(values, len(body.content), exchange.expected_prompt_tokens)
+    find = partial(find_bound, wire, values, prompt_tokens=most, unseen=unseen + bool(prompt.follows))
     reserve(exchange, lease, choice, find)
 
 
@@ -89,8 +91,8 @@ def _has_worked(exchange: Exchange) -> bool:
     """Whether an expert has answered, or was answering when the client left; not if the gateway gave the request up."""
     if exchange.relay is not None or exchange.answer_bytes:
         return True
-    was_asked, has_left = exchange.record.upstream_seconds is not None, exchange.record.outcome == "cancelled"
-    return was_asked and (exchange.response.status == 200 or (has_left and not exchange.record.error))
+    has_left = exchange.record.outcome == "cancelled" and not exchange.record.error
+    return exchange.is_sent and (exchange.response.status == 200 or has_left)
 
 
 def _estimate_answer(exchange: Exchange) -> int:
@@ -114,8 +116,13 @@ def _charge_later(exchange: Exchange, reserved: Charge, expert: Expert) -> Spend
 
 
 def settle_retrieved(exchange: Exchange, response: Mapping[str, Any]) -> None:
-    """Charge a response that was made in the background, once, when it is retrieved and tells its usage."""
+    """Charge a response that was made in the background, once, when it is retrieved and tells its usage.
+
+    One that failed and tells none costs nothing.
+    """
     usage = response.get("usage")
+    if response.get("status") == "failed" and not usage:
+        usage = {"input_tokens": 0, "output_tokens": 0}
     if response.get("status") in _UNFINISHED or not isinstance(usage, dict) or read_usage(usage) == (None, None):
         return
     assert exchange.lease is not None
@@ -132,7 +139,8 @@ def build_retrieval_watch(exchange: Exchange) -> Callable[[bytes], None]:
     def watch(piece: bytes) -> None:
         relay.feed(piece)
         if relay.is_done:
-            settle_retrieved(exchange, {"usage": relay.find_usage()})
+            status = "failed" if _failed_event.search(relay.tail) else ""
+            settle_retrieved(exchange, {"status": status, "usage": relay.find_usage()})
 
     return watch
 

@@ -53,6 +53,7 @@ async def ask(
     observer, started = exchange.gateway.observer, perf_counter() if begun is None else begun.started
     exchange.record.asked_seconds = started - exchange.clock
     observer.request_started(expert.name)
+    exchange.is_sent = True
     try:
         async with begun or build_request(exchange, expert) as response:
             answer = _wrap_answer(exchange, response, expert)
@@ -135,6 +136,7 @@ async def _handle_failure(
         return None
     note_failure(exchange, expert, failure, exchange.ticket, seconds)
     if not exchange.response.status:
+        exchange.is_sent = False
         return failure.forget_frames()
     await end_broken_stream(exchange, failure)
     return None

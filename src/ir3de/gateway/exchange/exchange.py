@@ -65,6 +65,7 @@ class Exchange:
         self.controls: Controls = NO_CONTROLS
         self.choice: Choice | None = None
         self.expert: Expert | None = None  # who answers, or was asked last
+        self.is_sent = False  # whether that expert, or a replica of it, has the request and has not failed
         self.ticket = 0  # of that expert's circuit breaker
         self.translation: Translation | None = None  # where the expert speaks another format than the client
         self.deadline = inf  # when an answer must have begun, as a time of the event loop

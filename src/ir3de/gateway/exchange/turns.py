@@ -103,9 +103,11 @@ async def _ask_hedged(exchange: Exchange, expert: ReplicatedExpert, tried: list[
     assert expert.config.hedge_after is not None
     race, first = Race(expert, lambda replica: build_request(exchange, replica), translate, note), tried[-1]
     hedges = exchange.gateway.observer.metrics.replicas.hedges
+    exchange.is_sent = True
     try:
         winner, begun = await race.run(first, tried, expert.config.hedge_after)
     except UpstreamFailure as last_failure:
+        exchange.is_sent = False
         if race.second is not None:
             hedges[expert.name, "lost"] += 1
             tried.append(race.second)

@@ -111,19 +111,18 @@ class Lease:
         self.is_open = False
         spent = None if self.measure is None else self.measure()
         self.measure = None
-        with suppress(DamagedNumbersError):  # which is in the log
-            self._charge(spent)
-
-    def _charge(self, spent: Spending | None) -> None:
-        reserved = charged = self.reserved
-        tokens, cost, is_estimated = 0, 0.0, False
+        tokens, cost, is_estimated, reserved = 0, 0.0, False, self.reserved
+        charged = reserved
         if spent is not None:
             tokens, cost, is_estimated = spent.prompt_tokens + spent.answer_tokens, spent.cost, spent.is_estimated
-            self._account.add_for_expert(spent.expert, tokens, cost, is_estimated=is_estimated, instead=self._settled)
             charged = self._settled or reserved
-        more = tokens - charged.tokens, cost - charged.cost
-        freed = reserved.tokens, reserved.cost
-        self._account.end(*more, since=charged.since, is_estimated=is_estimated, freed=freed)
+            with suppress(DamagedNumbersError):  # which is in the log
+                self._account.add_for_expert(
+                    spent.expert, tokens, cost, is_estimated=is_estimated, instead=self._settled
+                )
+        more, freed = (tokens - charged.tokens, cost - charged.cost), (reserved.tokens, reserved.cost)
+        with suppress(DamagedNumbersError):  # whatever became of the expert's row, the key's place is free again
+            self._account.end(*more, since=charged.since, is_estimated=is_estimated, freed=freed)
 
     @property
     def has_rates(self) -> bool:

@@ -2,7 +2,7 @@
 
 Servers differ in the fields that limit an answer, and in how strictly they read a number, so the largest reading
 counts. No tokenizer makes more tokens of a text than it has bytes, so those of the request's JSON bound its prompt; but
-not with images in it, of which a model reads far less.
+not with images in it, of which a model reads far less, nor with files that the server fetches.
 """
 
 from __future__ import annotations
@@ -15,17 +15,19 @@ from ir3de.gateway.wire.format import WireFormat
 from ir3de.gateway.wire.passthrough import PassthroughFormat
 
 DEFAULT_OUTPUT_TOKENS = 8_192  # of an answer that neither the request nor the expert's configuration limits
-ATTACHMENT_TOKENS = 2_000  # of an image, a recording or a file in a chat
-UNSEEN_TOKENS = 8_192  # of what an expert reads and the gateway does not: an upload, a stored conversation
+IMAGE_TOKENS = 2_000  # of an image in a chat
+UNSEEN_TOKENS = 8_192  # of what an expert reads and the gateway does not: an upload, a URL, a stored conversation
 FORM_IMAGES = 10  # as many as OpenAI's API makes of one form
 MAX_TOKENS = 10**12  # a client may send a number with thousands of digits
 
 # under all names that servers have for it; a server that does not know a name ignores it
 _ANSWER_LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "max_new_tokens", "n_predict")
 _WRITING = frozenset(("images", "audio_speech", "audio_transcriptions", "audio_translations"))  # endpoints with output
-_ATTACHMENTS = frozenset((
-    "image_url", "input_image", "image", "input_audio", "audio_url", "video_url", "file", "input_file", "document",
-))  # fmt: skip
+_IMAGES = frozenset(("image_url", "input_image", "image"))
+_FILES = frozenset(("file", "input_file", "document", "input_audio", "audio_url", "audio", "video_url", "video"))
+_PAYLOADS = ("data", "file_data", "content")
+_REFERENCES = ("file_id", "file_url", "url")  # to a file elsewhere; a URL may be the file itself: data:…
+_SCHEME_CHARS = 16  # in which a URL has its ://
 _BYTES_PER_ESTIMATED_TOKEN = 5  # at most: see token_estimate.py
 _PART_TOKENS = 16  # that a chat's template may put around a message or a part of one
 
@@ -37,29 +39,54 @@ class RequestBound(NamedTuple):
     answer: int
 
 
-def bound_prompt(values: Mapping[str, Any], content_bytes: int, text_tokens: int) -> int:
-    """The most tokens of a prompt whose JSON has so many bytes, and its texts an estimate of so many tokens."""
-    attachments = parts = 0
+def bound_prompt(values: Mapping[str, Any], content_bytes: int, text_tokens: int) -> tuple[int, int]:
+    """The most tokens of a prompt whose JSON has so many bytes, and its texts an estimate of so many tokens.
+
+    The second number is of the files in it that only the expert sees: given by an id or a URL.
+    """
+    images = files = unseen = parts = 0
     left: list[Any] = [values.get(name) for name in ("messages", "input")]
     while left:
         value = left.pop()
         if isinstance(value, dict):
             kind = value.get("type")
-            attachments += isinstance(kind, str) and kind in _ATTACHMENTS
-            left += value.values()
+            if isinstance(kind, str) and kind in _FILES:
+                files += 1
+                unseen += not _is_carried(value, kind)
+            images += isinstance(kind, str) and kind in _IMAGES
+            # where a part's file comes from may have the type "file", and is none of its own
+            left += [
+                list(inner.values()) if name == "source" and isinstance(inner, dict) else inner
+                for name, inner in value.items()
+            ]
         elif isinstance(value, list):
             left += value
         parts += 1
-    if not attachments:
-        return content_bytes
-    texts = _BYTES_PER_ESTIMATED_TOKEN * text_tokens + _PART_TOKENS * parts
-    return min(content_bytes, texts + ATTACHMENT_TOKENS * attachments)
+    texts = content_bytes
+    if images and not files:
+        texts = min(texts, _BYTES_PER_ESTIMATED_TOKEN * text_tokens + _PART_TOKENS * parts)
+    return texts + IMAGE_TOKENS * images, unseen
+
+
+def _is_carried(part: Mapping[str, Any], kind: str) -> bool:
+    """Whether a file is in the request itself. One whose field was not kept, in a large request, counts as unseen."""
+    is_carried = False
+    for holder in (part, part.get(kind), part.get("source")):
+        fields = {"url": holder} if isinstance(holder, str) else holder if isinstance(holder, dict) else {}
+        for name in (*_PAYLOADS, *_REFERENCES):
+            if (value := fields.get(name)) is None:
+                continue
+            head = value[:_SCHEME_CHARS] if isinstance(value, str) else ""
+            is_carried = "://" not in head if name in _PAYLOADS else head.startswith("data:")
+            if not is_carried:
+                return False
+    return is_carried
 
 
 def find_bound(
-    wire: WireFormat, values: Mapping[str, Any], config: ExpertConfig, *, prompt_tokens: int, is_continued: bool = False
+    wire: WireFormat, values: Mapping[str, Any], config: ExpertConfig, *, prompt_tokens: int, unseen: int = 0
 ) -> RequestBound:
-    """What a request can take if this expert answers it.
+    """What a request can take if this expert answers it; `unseen` is how much it reads that is not in the request.
 
     >>> from ir3de.gateway.wire import FORMATS
     >>> expert = ExpertConfig(name="law", base_url="http://127.0.0.1:8001/v1")
@@ -69,12 +96,11 @@ def find_bound(
     """
     window = config.context_window or MAX_TOKENS
     prompt = prompt_tokens + len((config.system_prompt or "").encode())
-    if is_continued:
-        prompt += config.context_window or UNSEEN_TOKENS
+    prompt += unseen * (config.context_window or UNSEEN_TOKENS)
     answer = 0
     if wire.is_sampled:
         sent = {**config.defaults, **values}
-        limit = find_answer_limit(wire, sent, find_longest_answer(config))
+        limit = find_answer_limit(wire, sent, config)
         answer = count_answers(sent) * min(limit, config.max_output_tokens or window)
     return RequestBound(min(prompt, window), min(answer, MAX_TOKENS))
 
@@ -95,11 +121,15 @@ def find_longest_answer(config: ExpertConfig) -> int:
     return config.max_output_tokens or config.context_window or DEFAULT_OUTPUT_TOKENS
 
 
-def find_answer_limit(wire: WireFormat, values: Mapping[str, Any], longest: int) -> int:
-    """The most tokens of one answer; `longest`, where a server may take the request for one without a limit."""
-    own = [_read_number(values[name]) for name in wire.answer_limits if values.get(name) is not None]
-    is_limited = bool(own) and all(own)  # 0 and -1 mean no limit in some servers
-    return max(0 if is_limited else longest, read_answer_limit(values))
+def find_answer_limit(wire: WireFormat, values: Mapping[str, Any], config: ExpertConfig) -> int:
+    """The most tokens of one answer; the expert's longest, where it may take the request for one without a limit.
+
+    A server may know only one of several names. It reads those that its configuration has defaults for.
+    """
+    known = [name for name in wire.answer_limits if name in config.defaults] or wire.answer_limits
+    names = {*known, *(name for name in wire.answer_limits if values.get(name) is not None)}
+    is_limited = all(_read_number(values.get(name)) for name in names)  # 0 and -1 mean no limit in some servers
+    return max(0 if is_limited else find_longest_answer(config), read_answer_limit(values))
 
 
 def read_answer_limit(values: Mapping[str, Any]) -> int:

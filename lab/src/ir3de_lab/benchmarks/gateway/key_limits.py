@@ -280,7 +280,8 @@ class Measurement:
 
     def _build(self, name: str, answer_tokens: int = ANSWER_TOKENS) -> bytes:
         chat = [{"role": "user", "content": "How long does it take?"}]
-        body = {"model": EXPERT, "user": name.ljust(USER_CHARS), "max_tokens": answer_tokens, "messages": chat}
+        limits = {"max_tokens": answer_tokens, "max_completion_tokens": answer_tokens}  # a server may read only one
+        body = {"model": EXPERT, "user": name.ljust(USER_CHARS), **limits, "messages": chat}
         request = request_bytes("/v1/chat/completions", json.dumps(body).encode())
         return request.replace(b"\r\n", f"\r\nauthorization: Bearer {find_secret(name)}\r\n".encode(), 1)
 

@@ -192,7 +192,10 @@ def bound(request: Request, case: Case) -> float:
     limits = [request.body.get(name) for name in ("max_tokens", "max_completion_tokens", "max_output_tokens")]
     own = [limit for limit in limits if isinstance(limit, int)]
     window = WINDOWS.get(case["window"], UNLIMITED_BOUND_TOKENS)
-    answer = max(own) if own else max(window, UNLIMITED_BOUND_TOKENS)
+    both = {"max_tokens", "max_completion_tokens"}  # of which a server may read only one
+    needed = {"chat/completions": both, "responses": {"max_output_tokens"}}.get(case["api"], {"max_tokens"})
+    is_limited = needed <= request.body.keys()
+    answer = max([*own, 0 if is_limited else max(window, UNLIMITED_BOUND_TOKENS)])
     return float(len(request.content) + answer * int(request.body.get("n", 1)))
 
 
