@@ -81,6 +81,15 @@ def test_prompts_of_token_ids_are_counted() -> None:
     assert count_tokens(JsonBody.parse_large(written, 64).values) == 3_000
 
 
+def test_numbers_are_not_visited_one_by_one() -> None:
+    class Numbers(list[Any]):
+        def __getitem__(self, place: Any) -> Any:
+            raise AssertionError(f"{place} was visited")
+
+    assert count_tokens({"input": Numbers([7, 8.5, None, True] * 500)}) == 500
+    assert [slot.text for slot in list_request_slots({"input": [1, "Hi", Numbers([7] * 500)]})] == ["Hi"]
+
+
 def test_what_is_no_text_is_not_shown() -> None:
     tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "required": []}}}
     body = {"model": "auto", "messages": [USER], "tools": [tool], "user": "u", "metadata": {"a": "b"}, "stop": ["x"]}

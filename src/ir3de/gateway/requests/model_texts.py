@@ -53,6 +53,8 @@ _data_url = re.compile(r"data:[^,]{0,200};base64,", re.IGNORECASE).match
 _looks_like_base64 = re.compile(r"[A-Za-z0-9+/_-]{16,}={0,2}").fullmatch
 _controls = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]").search
 
+_WITH_TEXT, _WITHOUT_TEXT = (str, dict, list), frozenset((int, float, bool, type(None)))
+
 # what a value is: of a message, a part or a tool; a JSON schema; its properties by their names; any JSON; the same, and
 # names that look like names are no text; parts by names that the client has chosen
 Zone = Literal["part", "schema", "properties", "data", "free", "variables", "name", "file"]
@@ -108,22 +110,30 @@ def list_part_slots(name: str, value: Any) -> Iterator[Slot]:
 
 
 def walk(body: Mapping[str, Any], *fields: str, path: tuple[Hashable, ...] = ()) -> Iterator[Slot]:
-    """The texts below some fields of a request, a message or an answer, as far as they are there."""
-    waiting: list[tuple[Any, Any, tuple[Hashable, ...], Zone]]
-    waiting = [(body, field, path, _FREE.get(field, "part")) for field in reversed(fields) if field in body]
+    """The texts below some fields of a request, a message or an answer, as far as they are there.
+
+    Slots have a path only if it begins with one. The event loop waits for this: values without text are not visited.
+    """
+    waiting = [Slot(body, name, path, _FREE.get(name, "part")) for name in reversed(fields) if name in body]
     while waiting:
-        holder, name, path, zone = waiting.pop()
-        value = None if zone == "name" else holder[name]
+        slot = waiting.pop()
+        holder, name, path, zone = slot
         if zone == "name":
-            yield Slot(holder, name, (*path, zone), zone)
-        elif isinstance(value, str):
-            yield Slot(holder, name, path, zone)
+            yield slot._replace(path=(*path, zone)) if path else slot
+        elif isinstance(value := holder[name], str):
+            yield slot
         elif isinstance(value, dict):
-            members = _LISTS[zone](value)
-            waiting += reversed([(value, inner, (*path, inner), inner_zone) for inner, inner_zone in members])
-        elif isinstance(value, list):
-            numbered = range(len(value))
-            waiting += [(value, place, (*path, read_index(value[place], place)), zone) for place in reversed(numbered)]
+            waiting += [
+                Slot(value, inner, path and (*path, inner), inner_zone)
+                for inner, inner_zone in _LISTS[zone](value)
+                if inner_zone == "name" or isinstance(value[inner], _WITH_TEXT)
+            ][::-1]
+        elif isinstance(value, list) and not _WITHOUT_TEXT.issuperset(map(type, value)):
+            waiting += [
+                Slot(value, place, path and (*path, read_index(item, place)), zone)
+                for place, item in enumerate(value)
+                if isinstance(item, _WITH_TEXT)
+            ][::-1]
 
 
 def read_index(item: Any, place: int) -> int:

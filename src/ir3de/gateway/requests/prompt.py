@@ -139,6 +139,7 @@ def count_tokens(values: Mapping[str, Any]) -> int:
 
 def _count_token_ids(value: Any) -> int:
     """The numbers in lists: the tokens of a prompt that is in an expert's own vocabulary."""
-    if isinstance(value, list):
-        return sum(type(one) is int or _count_token_ids(one) for one in value)
-    return 0
+    if not isinstance(value, list):
+        return 0
+    kinds = list(map(type, value))
+    return kinds.count(int) + (sum(map(_count_token_ids, value)) if list in kinds else 0)

@@ -39,10 +39,11 @@ def estimate_tokens(text: str) -> int:
     """
     if isinstance(text, Beginning):
         return text.tokens
+    if text.isascii():
+        others = len(text.encode().translate(None, _LETTERS))
+        return int((len(text) - others) / LETTERS_PER_TOKEN) + others
     encoded = text.encode(errors="replace")
     without_letters = encoded.translate(None, _LETTERS)
-    if text.isascii():
-        return int((len(encoded) - len(without_letters)) / LETTERS_PER_TOKEN) + len(without_letters)
     beyond = without_letters.translate(None, _CONTINUING)
     singly = beyond.translate(None, _OTHER_ALPHABETS)
     letters = (len(encoded) - len(without_letters)) / LETTERS_PER_TOKEN
