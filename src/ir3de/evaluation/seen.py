@@ -31,8 +31,9 @@ class SeenPrompts(JSONReport):
         """What is wrong with the accuracy, with `advice`; None where too few prompts were in the fit to matter."""
         if self.seen <= WORTH_A_WARNING * self.told:
             return None
-        of = f"{self.told:,}" if self.told == self.prompts else f"the {self.told:,} that can be told"
-        return f"{self.seen:,} of {of} prompts were in the fit: this accuracy is too good. {advice}"
+        told = f"{self.told:,} prompts"
+        of = told if self.told == self.prompts else f"the {told} that could be checked"
+        return f"{self.seen:,} of {of} were in the fit: this accuracy is too good. {advice}"
 
 
 class PromptMemory:
