@@ -43,12 +43,12 @@ def write_rows(path: Path, prompts: dict[str, list[str]]) -> None:
         writer.writerows((text, name) for name, texts in prompts.items() for text in texts)
 
 
-def test_a_report_is_written_and_says_what_comes_next(folder: Path) -> None:
+def test_a_report_is_written_without_the_command_to_serve_after_few_prompts(folder: Path) -> None:
     target = folder / "new" / "report.html"
     result = run("report", folder / "router", folder / "train.csv", "--label", "team", "-o", target)
     page = target.read_text(encoding="utf-8")
-    assert str(target) in result.stdout.replace("\n", "") and "ir3de serve --router" in result.stdout
-    assert f"--label team -o {target}" in page and "--expert maths=http://127.0.0.1:8001/v1" in page
+    assert str(target) in result.stdout.replace("\n", "") and f"--label team -o {target}" in page
+    assert "ir3de serve" not in result.stdout + result.stderr + page
     assert Router.load(folder / "router").history[-1].router_after in page
     assert 'id="cost"' in page  # the experts have prices
     assert "fitted on" not in result.stderr and 'role="note"' not in page
@@ -57,6 +57,17 @@ def test_a_report_is_written_and_says_what_comes_next(folder: Path) -> None:
     assert "exists already" in said and "--force" in said
     assert target.read_bytes() == before
     assert [path.name for path in target.parent.iterdir()] == ["report.html"]
+
+
+def test_enough_prompts_bring_the_command_to_serve(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ir3de.evaluation.proving.has_sklearn", lambda: False)  # a rival could be better here
+    write_rows(tmp_path / "many.csv", make_prompts(seed=2, each=40))
+    target = tmp_path / "report.html"
+    result = run("report", folder / "router", tmp_path / "many.csv", "--label", "team", "-o", target)
+    page = target.read_text(encoding="utf-8")
+    assert "ir3de serve --router" in result.stdout and "--expert maths=http://127.0.0.1:8001/v1" in page
 
 
 def test_without_examples_neither_page_nor_json_has_a_prompt(folder: Path, tmp_path: Path) -> None:

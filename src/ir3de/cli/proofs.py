@@ -45,6 +45,12 @@ class Proven:
     proof: Proof | None
     reason: str = ""
 
+    @property
+    def is_ready(self) -> bool:
+        from ir3de.evaluation.verdict import is_ready
+
+        return self.proof is not None and is_ready(self.proof)
+
     def to_dict(self) -> dict[str, Any] | None:
         if self.proof is not None:
             return self.proof.to_dict()
@@ -154,15 +160,6 @@ def _list_findings(proof: Proof, width: int) -> Iterator[tuple[str, Text]]:
     yield "Verdict", line((f"{verdict.words}.", {"yes": "green", "no": "red"}.get(verdict.kind, "yellow")))
     if verdict.advice:
         yield "", line((verdict.advice, ""))
-
-
-def is_ready(proven: Proven | None) -> bool:
-    """Whether nothing speaks against serving the router, as far as it was measured."""
-    from ir3de.evaluation.verdict import ENOUGH_PROMPTS, judge
-
-    if proven is None or proven.proof is None:
-        return False
-    return judge(proven.proof).kind != "no" and proven.proof.prompts >= ENOUGH_PROMPTS
 
 
 def serve_hint(router: Router, folder: Path) -> Text:

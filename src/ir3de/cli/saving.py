@@ -14,7 +14,7 @@ from ir3de.cli.domains import CountedDomain, domains_table, list_repeats, note_s
 from ir3de.cli.options import refuse_existing
 from ir3de.cli.outcomes import describe_outcomes
 from ir3de.cli.output import FAINT, Output, hint, line, percent, size
-from ir3de.cli.proofs import Proven, is_ready, serve_hint, show_proof
+from ir3de.cli.proofs import Proven, serve_hint, show_proof
 from ir3de.cli.trials import describe_choice, trials_table, why_chosen
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def save_and_report(
         show_proof(out, proven, router)
         out.note("")
     out.note(hint(f'ir3de route {folder} "your prompt"'))
-    if is_ready(proven):
+    if proven is not None and proven.is_ready:
         out.note(serve_hint(router, folder))
 
 

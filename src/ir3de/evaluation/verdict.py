@@ -53,6 +53,11 @@ def judge(proof: Proof) -> Judgement:
     return Judgement("yes", f"Worth deploying: better than {' and than '.join(one.name for one in proof.contenders)}")
 
 
+def is_ready(proof: Proof) -> bool:
+    """Whether nothing speaks against serving the router, as far as it was measured."""
+    return judge(proof).kind != "no" and proof.prompts >= ENOUGH_PROMPTS
+
+
 def _ask_for_prompts(proof: Proof) -> str:
     """How many prompts are missing, of which experts; empty where all have enough."""
     have = {name: round(share * proof.known) for name, share in proof.mix.items()}

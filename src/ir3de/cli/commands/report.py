@@ -112,7 +112,8 @@ def report(
     for notice in subject.notices:
         out.warn(notice)
     out.note(line(("saved to ", ""), (str(target), "bold"), (f"  {size(len(page))}", FAINT)))
-    out.note(hint(subject.next_commands[0][1]))
+    for _, command in subject.next_commands:
+        out.note(hint(command))
 
 
 def _write_command(
@@ -145,6 +146,7 @@ def _describe(
     """Everything that the page says beside the figures."""
     from ir3de.evaluation.html_report.subject import Subject
     from ir3de.evaluation.html_report.words import find_words
+    from ir3de.evaluation.verdict import is_ready
 
     history = router.history
     return Subject(
@@ -157,7 +159,7 @@ def _describe(
         embedding=router.embedding.name or router.embedding.fingerprint[:12],
         source=_name_sources(sources) or "the sample that the router keeps",
         command=command,
-        next_commands=[("Serve it", _command_to_serve(path, router.experts))],
+        next_commands=[("Serve it", _command_to_serve(path, router.experts))] if is_ready(proof) else (),
         notices=notices,
         default=router.default,
         words=find_words(router, texts) if examples and texts is not None else {},
