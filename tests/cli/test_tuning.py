@@ -125,7 +125,7 @@ def test_add_and_remove_keep_the_scorer_and_report_before_and_after(router: Path
     shown = run("add", router, f"cooking={cooking}").stdout
     assert Router.load(router).scorer == scorer and "as before" in shown
     assert "held-out accuracy" in shown and "mean confidence" in shown
-    assert "of 600 kept prompts go elsewhere" in shown
+    assert "of 600 kept prompts go elsewhere" in shown and "on the 600 prompts compared" in shown
     change = run_json("add", router, "--merge", f"cooking={cooking}", "--scorer", "choose")["change"]
     assert change["before"]["scorer"] == repr(scorer) != change["after"]["scorer"]
     assert change["after"]["scorer"] == repr(Router.load(router).scorer)

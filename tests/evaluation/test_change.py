@@ -3,13 +3,16 @@
 from copy import copy
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import tiny
 from ir3de import Router
 from ir3de.evaluation import measure_change
+from ir3de.evaluation.intervals import estimate_difference
+from ir3de.evaluation.mix import weigh_by_mix
 from ir3de.policies import Policy
-from ir3de.scorers import Blend, Logistic
+from ir3de.scorers import Blend, Logistic, PromptRidge
 
 TEXTS = {name: tiny.sentences(name, 14, seed=5) for name in tiny.DOMAINS}
 
@@ -54,6 +57,20 @@ def test_removed_and_new_prompts_are_not_compared() -> None:
     found = measure_change(before, router)
     assert (found.before.prompts, found.after.prompts, found.compared) == (42, 34, 28)
     assert {one.expert for one in found.examples} <= {"maths", "cooking"}
+
+
+def test_a_change_is_measured_on_the_mix_of_all_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ir3de.statistics.sample.MAX_PROMPTS", 12)
+    sizes = {"law": 60, "maths": 12, "cooking": 12}
+    texts = {name: tiny.sentences(name, n, seed=5, longest=4) for name, n in sizes.items()}
+    router, after = (Router.fit(texts, embedding=tiny.embedding(), scorer=one) for one in (Blend(), PromptRidge(8.0)))
+    found = measure_change(router, after)
+    owners = [[*sizes].index(one.expert) for one in router.route_kept()]
+    weights = weigh_by_mix(np.array(owners), np.array([*sizes.values()]))
+    right = [np.array([p.decision.quality[0][0] == p.expert for p in one.route_kept()]) for one in (router, after)]
+    for figures, own in zip((found.before, found.after), right, strict=True):
+        assert figures.accuracy.value == pytest.approx(float(weights[own].sum()), abs=1e-6) != own.mean()
+    assert found.difference == estimate_difference(right[1], right[0], weights)
 
 
 def test_without_kept_prompts_nothing_is_known() -> None:

@@ -29,18 +29,22 @@ def show_change(out: Output, found: ChangeReport) -> None:
     before, after = found.before, found.after
     was, now = _describe(before), _describe(after)
     now["scorer"] = "as before" if now["scorer"] == was["scorer"] else now["scorer"]
-    out.note(table(" ", "before", "after", rows=[(name, was[name], now[name]) for name in was]), "")
+    rows = [(name, was[name], now[name]) for name in was]
+    if (difference := found.difference) is not None:
+        value, low, high = (f"{100 * share:+.1f}" for share in (difference.value, difference.low, difference.high))
+        rows.append((f"on the {found.compared:,} prompts compared", "", f"{value} points  {low} to {high}"))
+    out.note(table(" ", "before", "after", rows=rows), "")
     if not found.compared:
         out.note(line(("no kept prompts to compare: what goes elsewhere is not known", FAINT)), "")
         return
     share = f"{found.moved:,} of {found.compared:,} kept prompts go elsewhere"
     out.note(line((share, ""), (", each routed by a fit that did not see it", FAINT)))
     if found.moved:
-        rows = [
+        examples = [
             (one_line(one.prompt, MAX_PROMPT_CHARACTERS), one.expert, one.before or NONE_FITS, one.after or NONE_FITS)
             for one in found.examples
         ]
-        out.note(table("prompt", "its expert", "before", "after", rows=rows))
+        out.note(table("prompt", "its expert", "before", "after", rows=examples))
     out.note("")
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from ir3de.evaluation.intervals import Estimate, estimate_difference, estimate_share
+from ir3de.evaluation.intervals import Estimate, estimate_difference, estimate_weighted_share
 from ir3de.evaluation.json_report import JSONReport
+from ir3de.evaluation.mix import Floats, weigh_by_mix
 from ir3de.fitting.parts import KeptPrompt
 from ir3de.router import Router
 
@@ -18,7 +20,10 @@ MAX_EXAMPLE_TOKENS = 64
 
 @dataclass(frozen=True)
 class RouterFigures:
-    """A router on its kept prompts, each routed by a fit that did not see it. None where no prompt can be held out."""
+    """A router on its kept prompts, each routed by a fit that did not see it. None where no prompt can be held out.
+
+    As in a proof, an expert's prompts weigh its share of all prompts that the router was given.
+    """
 
     scorer: str
     selector: str
@@ -41,7 +46,7 @@ class MovedPrompt:
 
 @dataclass(frozen=True)
 class ChangeReport(JSONReport):
-    """A router before and after a change. Prompts that were kept before and after are compared."""
+    """A router before and after a change. Prompts that were kept before and after are compared, in the mix after it."""
 
     before: RouterFigures
     after: RouterFigures
@@ -74,7 +79,8 @@ def measure_change(before: Router, after: Router) -> ChangeReport:
     moved.sort(key=lambda pair: -(pair[0].decision.confidence or 0.0))
     figures = _measure(before, kept[0]), _measure(after, kept[1])
     right = np.array([[_is_right(one) for one in pair] for pair in pairs]).reshape(-1, 2)
-    difference = estimate_difference(right[:, 1], right[:, 0]) if pairs else None
+    weights = _weigh(after, [now for _, now in pairs])
+    difference = estimate_difference(right[:, 1], right[:, 0], weights) if pairs else None
     return ChangeReport(*figures, len(pairs), difference, len(moved), _describe(after, moved[:MOST_EXAMPLES]))
 
 
@@ -82,10 +88,22 @@ def _is_right(one: KeptPrompt) -> bool:
     return one.decision.quality[0][0] == one.expert
 
 
+def _weigh(router: Router, kept: Sequence[KeptPrompt]) -> Floats:
+    """What each of these prompts stands for among all that the router was given."""
+    if not kept:
+        return np.zeros(0)
+    prompts = router.prompts
+    places = {name: place for place, name in enumerate(prompts)}
+    experts = np.array([places[one.expert] for one in kept], np.int64)
+    return weigh_by_mix(experts, np.array([*prompts.values()], np.int64))
+
+
 def _measure(router: Router, kept: Sequence[KeptPrompt]) -> RouterFigures:
-    accuracy = estimate_share(sum(map(_is_right, kept)), len(kept)) if kept else None
-    mean = sum(one.decision.confidence or 0.0 for one in kept) / len(kept) if kept else None
-    mean = None if mean is None else round(mean, 6)
+    accuracy, mean = None, None
+    if kept:
+        weights = _weigh(router, kept)
+        accuracy = estimate_weighted_share(np.array([_is_right(one) for one in kept]), weights)
+        mean = round(math.fsum(weights * [one.decision.confidence or 0.0 for one in kept]), 6)
     return RouterFigures(repr(router.scorer), repr(router.selector), len(kept), accuracy, mean)
 
 
