@@ -114,23 +114,21 @@ def walk(body: Mapping[str, Any], *fields: str, path: tuple[Hashable, ...] = ())
 
     Slots have a path only if it begins with one. The event loop waits for this: values without text are not visited.
     """
-    waiting = [Slot(body, name, path, _FREE.get(name, "part")) for name in reversed(fields) if name in body]
+    waiting: list[tuple[Any, Any, tuple[Hashable, ...], Zone]]
+    waiting = [(body, name, path, _FREE.get(name, "part")) for name in reversed(fields) if name in body]
     while waiting:
-        slot = waiting.pop()
-        holder, name, path, zone = slot
+        holder, name, path, zone = waiting.pop()
         if zone == "name":
-            yield slot._replace(path=(*path, zone)) if path else slot
+            yield Slot(holder, name, path and (*path, zone), zone)
         elif isinstance(value := holder[name], str):
-            yield slot
+            yield Slot(holder, name, path, zone)
         elif isinstance(value, dict):
-            waiting += [
-                Slot(value, inner, path and (*path, inner), inner_zone)
-                for inner, inner_zone in _LISTS[zone](value)
-                if inner_zone == "name" or isinstance(value[inner], _WITH_TEXT)
-            ][::-1]
+            for inner, inner_zone in reversed(list(_LISTS[zone](value))):
+                if inner_zone == "name" or isinstance(value[inner], _WITH_TEXT):
+                    waiting.append((value, inner, path and (*path, inner), inner_zone))
         elif isinstance(value, list) and not _WITHOUT_TEXT.issuperset(map(type, value)):
             waiting += [
-                Slot(value, place, path and (*path, read_index(item, place)), zone)
+                (value, place, path and (*path, read_index(item, place)), zone)
                 for place, item in enumerate(value)
                 if isinstance(item, _WITH_TEXT)
             ][::-1]
