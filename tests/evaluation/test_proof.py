@@ -290,6 +290,23 @@ def test_weights_reach_every_share_of_a_proof(skewed: Proof) -> None:
     assert often == sorted(often, reverse=True)
 
 
+def test_a_rival_learns_from_each_prompt_as_many_as_it_stands_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Smaller weights would leave the prompts of small experts without effect beside a fixed penalty."""
+    learned: list[dict[int, float]] = []
+
+    def record(texts: list[str], experts: np.ndarray, weights: np.ndarray, asked: list[str]) -> None:
+        learned.append(dict(zip(experts.tolist(), weights.tolist(), strict=True)))
+
+    monkeypatch.setattr("ir3de.evaluation.proving.has_sklearn", lambda: True)
+    monkeypatch.setattr("ir3de.evaluation.proving.choose_by_tfidf", record)
+    monkeypatch.setattr("ir3de.statistics.sample.MAX_PROMPTS", 100)
+    prove(skewed_texts(), embedding=tiny.embedding(), scorer=Blend(), curve=False)
+    assert learned == [{0: 19.4, 1: 1.0, 2: 1.0}] * 5
+    learned.clear()
+    prove(tiny.domain_texts(21), embedding=tiny.embedding(), scorer=Blend(), curve=False)
+    assert learned == [{0: 1.0, 1: 1.0, 2: 1.0}] * 5
+
+
 def test_weighted_figures_are_named(skewed: Proof, proof: Proof) -> None:
     assert any("weighted to the mix of all 2,000 prompts" in note for note in skewed.notes)
     assert any("As a mean over the experts" in sentence for sentence in skewed.verdict)

@@ -26,7 +26,8 @@ def has_sklearn() -> bool:
 def choose_by_tfidf(texts: Sequence[str], experts: Indices, weights: Floats, asked: Sequence[str]) -> Indices | None:
     """The expert of each text asked about, by TF-IDF of words and pairs of words and logistic regression.
 
-    The training texts have weights, so that it learns the mix that it is measured on. None where it cannot be fitted:
+    A training text weighs as many prompts as it stands for, at least 1: the penalty is the same for every fit, so
+    smaller weights would leave the texts of small experts without effect. None where it cannot be fitted:
     no training text has a word.
     """
     from sklearn.feature_extraction.text import TfidfVectorizer
@@ -39,5 +40,5 @@ def choose_by_tfidf(texts: Sequence[str], experts: Indices, weights: Floats, ask
     except ValueError:
         return None
     model = LogisticRegression(C=INVERSE_RIDGE, max_iter=MAX_ITERATIONS)
-    model.fit(features, experts, sample_weight=weights * len(texts))
+    model.fit(features, experts, sample_weight=weights)
     return np.asarray(model.predict(words.transform(asked)), np.int64)

@@ -95,7 +95,7 @@ def prove(
     else:
         splits = [_keep_aside(router, dealt, aside)]
     mix = list(prompts.values()) if aside is None else [len(aside.get(name, ())) for name in router.experts]
-    measured = _Measured(router, dealt, known, np.array(mix, np.int64), sum(prompts.values()))
+    measured = _Measured(router, dealt, known, np.array(mix, np.int64), np.array(list(prompts.values()), np.int64))
     for split in splits:
         measured.measure(split, contenders=contenders, curve=curve)
     return measured.conclude("cross-validation" if aside is None else "holdout")
@@ -190,7 +190,7 @@ class _Measured:
     dealt: DealtPrompts
     known: Mapping[int, str]  # texts by their hashes
     mix: Indices  # (C,)  how many prompts each expert has in what the figures are about
-    prompts: int  # that there are in all
+    prompts: Indices  # (C,)  how many each expert has in what the router is fitted on
     splits: int = 0
     training: int = 0  # prompts of the last split
     texts: list[str] = field(default_factory=list)
@@ -233,7 +233,8 @@ class _Measured:
             return
         self.lacks_sklearn = not has_sklearn()
         if not self.lacks_sklearn:
-            chosen = choose_by_tfidf(self._read(places), experts, weigh_by_mix(experts, self.mix), texts)
+            stands_for = np.maximum(self.prompts / np.maximum(self.dealt.sizes, 1), 1.0)  # prompts, for each kept one
+            chosen = choose_by_tfidf(self._read(places), experts, stands_for[experts], texts)
             if chosen is not None:
                 self.rivals.setdefault(TFIDF, []).extend(chosen.tolist())
         self.rivals.setdefault(MAJORITY, []).extend([int(self.mix.argmax())] * len(texts))
@@ -269,7 +270,7 @@ class _Measured:
         proof = Proof(
             method,
             prompts=n,
-            known=self.prompts,
+            known=int(self.prompts.sum()),
             experts=names,
             folds=self.splits,
             of_folds=self.dealt.count if method == "cross-validation" else 1,
