@@ -9,7 +9,12 @@ import pytest
 from raw_sockets import ask, chat
 from running_gateway import QUESTIONS, running
 
+from ir3de.gateway.config.experts import ExpertConfig
+from ir3de.gateway.experts.snapshot import Expert
+from ir3de.gateway.headers import compile_header_filter
+from ir3de.gateway.requests.forwarding import build_head
 from ir3de.gateway.translation.chat_request import build_messages_request
+from ir3de.gateway.wire import FORMATS
 
 EMPTY = [{"content": None}, {"content": ""}, {"content": []}, {}, {"content": [{"type": "text", "text": ""}]}]
 
@@ -29,17 +34,44 @@ def test_a_temperature_above_one_is_sent_as_one(given: object, sent: object) -> 
     assert made["temperature"] == sent
 
 
-@pytest.mark.parametrize(("capabilities", "has_bearer"), [(["messages"], False), (["messages", "chat"], True)])
-def test_an_expert_that_has_only_anthropics_api_gets_its_key_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capabilities: list[str], has_bearer: bool
+@pytest.mark.parametrize(
+    ("settings", "has_bearer"),
+    [
+        ({"capabilities": ["messages"]}, False),
+        ({"capabilities": ["messages", "chat"]}, True),
+        ({"capabilities": ["messages", "chat"], "provider": "openrouter"}, True),
+        ({"capabilities": ["messages", "chat"], "provider": "anthropic"}, False),
+    ],
+)
+def test_an_expert_that_has_only_anthropics_api_or_is_anthropics_gets_its_key_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], has_bearer: bool
 ) -> None:
     monkeypatch.setenv("LAW_KEY", "sk-upstream")
-    law = {"capabilities": capabilities, "api_key_env": "LAW_KEY"}
+    law = {**settings, "api_key_env": "LAW_KEY"}
     with running(tmp_path, experts={"law": law}) as gateway:
         ask(gateway.url, {**chat(QUESTIONS["law"], "law"), "max_tokens": 9}, "/v1/messages")
         (headers,) = gateway.upstream.headers
     assert headers["x-api-key"] == "sk-upstream"
     assert headers.get("authorization") == ("Bearer sk-upstream" if has_bearer else None)
+
+
+@pytest.mark.parametrize(
+    ("base_url", "capability", "names"),
+    [
+        ("https://api.anthropic.com/v1", "messages", {b"x-api-key"}),
+        ("https://API.Anthropic.com:443/v1", "messages", {b"x-api-key"}),
+        ("https://api.anthropic.com/v1", "chat/completions", {b"authorization"}),
+        ("https://api.anthropic.com.example.org/v1", "messages", {b"x-api-key", b"authorization"}),
+    ],
+)
+def test_anthropics_own_host_gets_one_key(
+    monkeypatch: pytest.MonkeyPatch, base_url: str, capability: str, names: set[bytes]
+) -> None:
+    monkeypatch.setenv("LAW_KEY", "sk-upstream")
+    config = ExpertConfig(name="law", base_url=base_url, capabilities=("chat", "messages"), api_key_env="LAW_KEY")
+    expert, forwarded = Expert.from_config(config), compile_header_filter(())
+    head = build_head(FORMATS[capability], expert, [], "r", {}, forwarded)
+    assert {line.split(b":")[0].lower() for line in head.splitlines() if b"sk-upstream" in line} == names
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from time import monotonic
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from ir3de.gateway.config.experts import ExpertConfig
 from ir3de.gateway.config.part import read_variable
@@ -94,6 +95,11 @@ class Expert:
         """The header that the endpoint wants, from the environment."""
         key = read_variable(self.config.api_key_env)
         return None if key is None else f"Bearer {key}"
+
+    @cached_property
+    def is_anthropics(self) -> bool:
+        """Whether Anthropic itself serves it."""
+        return self.config.provider == "anthropic" or urlsplit(self.config.base_url).hostname == "api.anthropic.com"
 
 
 class Replica(Expert):

@@ -36,7 +36,8 @@ def build_head(
         is_messages = wire.capability == "messages"
         if is_messages:  # as Anthropic's API has it
             more["x-api-key"] = expert.authorization.removeprefix("Bearer ")
-        if not is_messages or "chat" in expert.config.capabilities:  # a server that has both APIs may want either
+        may_want_either = "chat" in expert.config.capabilities and not expert.is_anthropics  # it has both APIs
+        if not is_messages or may_want_either:
             more["authorization"] = expert.authorization
     return build_upstream_head(received, request_id, {**more, **trace}, forwarded, kinds)
 
