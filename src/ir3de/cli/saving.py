@@ -81,7 +81,8 @@ def save_and_report(
         if tuned:
             out.note(trials_table(router.trials), line((why_chosen(router.trials), "")), "")
         elif changed is not None:
-            show_change(out, changed)
+            if router.kind == "domains":  # an outcome router has no kept prompts to compare
+                show_change(out, changed)
         elif header.get("chosen_by") == "fit" and (choice := describe_choice(router.trials, header["reason"])):
             out.note(line((choice, "")), "")
     experts = f"{len(router.experts)} {'model' if from_outcomes else 'expert'}{'s' * (len(router.experts) > 1)}"
