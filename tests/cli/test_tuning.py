@@ -214,8 +214,10 @@ def test_tuning_says_why() -> None:
     near |= {"lead": 0.004, "lead_error": 0.003, "required_lead": 0.006}
     far = {**near, "lead": -0.1}
     assert why_chosen([default, near, far]) == (
-        "the default stays: prompt ridge, λ 8; average leads it by 0.4 ± 0.3 points, and 0.6 are required"
+        "no trial clearly beats the default; the nearest is prompt ridge, λ 8 (selector: average), which leads by "
+        "0.4 ± 0.3 points, and 0.6 are required"
     )
+    assert why_chosen([default, {**near, "lead": 0.0}]).endswith("which does not lead; 0.6 points are required")
     winner = {**near, "lead": 0.02, "chosen": True}
     assert why_chosen([winner, {**default, "chosen": False}, far]) == (
         "chosen because it leads the default by 2.0 ± 0.3 points, and 0.6 were required"
@@ -258,6 +260,7 @@ def test_a_serving_copy_is_not_tuned(fitted: Path, tmp_path: Path) -> None:
 def test_strategies_in_few_words() -> None:
     assert in_few_words("PromptRidge(strength=8.0)") == "prompt ridge, λ 8"
     assert in_few_words("Posterior(weight=0.3, sharpness=2.0, strength=2.0)") == "posterior, λ 2, prior 0.3"
+    assert in_few_words("Blend(posterior=1.0, strength=2.0, prior=0.3)") == "ridge + posterior, λ 2, prior 0.3"
     assert in_few_words("Average(cap=1024, sharpness=10.0, log_offset=0.0)") == "average"
     assert in_few_words("Something(new=1)") == "Something(new=1)"
 

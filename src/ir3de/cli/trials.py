@@ -63,8 +63,11 @@ def why_chosen(trials: Sequence[Mapping[str, Any]]) -> str:
     if not others:
         return ""
     nearest = max(others, key=lambda trial: trial["lead"] - trial["required_lead"])
-    words = f"{in_few_words(nearest['scorer'])}; {in_few_words(nearest['selector'])}"
-    return f"the default stays: {words} leads it by {_describe_lead(nearest)} are required"
+    words = f"{in_few_words(nearest['scorer'])} (selector: {in_few_words(nearest['selector'])})"
+    best = "no trial clearly beats the default; the nearest is"
+    if round(100 * nearest["lead"], 1) <= 0:
+        return f"{best} {words}, which does not lead; {100 * nearest['required_lead']:.1f} points are required"
+    return f"{best} {words}, which leads by {_describe_lead(nearest)} are required"
 
 
 def _why_not_first(trials: Sequence[Mapping[str, Any]]) -> str:
@@ -130,7 +133,8 @@ def in_few_words(strategy: str) -> str:
         return f"surest {given['k']} vote"
     if name not in _NAMES:
         return strategy
-    weights = {part: _short(given.get(part, "0")) for part in ("ridge", "posterior", "pairs") if name == "Blend"}
+    usual = {"ridge": "1", "posterior": "0", "pairs": "0"}  # every blend has the ridge, which is the unit of the others
+    weights = {part: _short(given.get(part, weight)) for part, weight in usual.items() if name == "Blend"}
     parts = [part if weight == "1" else f"{weight} {part}" for part, weight in weights.items() if weight != "0"]
     if name == "Logistic":
         weight = _short(given["closed"])

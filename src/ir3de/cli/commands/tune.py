@@ -72,7 +72,8 @@ def tune(
     out.note(line((f"{len(router.trials)} trials in {seconds:.1f} s", FAINT)), "")
     show_change(out, change)
     if not is_saved:
-        stays = "as before" if before == after else f"{now} is not clearly more accurate; --output FOLDER saves it"
+        other = f"what tuning chose ({now}) is not clearly more accurate; --output FOLDER saves it"
+        stays = "as before" if before == after else other
         out.result(line((f"{router_path} stays as it is: ", "bold"), (stays, "")))
         return
     out.result(line((now, "bold"), (f"  before: {was}  saved to {folder}", FAINT)))
