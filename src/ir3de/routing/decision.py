@@ -192,7 +192,7 @@ class Decision:
 
     @property
     def candidates(self) -> tuple[str, ...]:
-        """The best expert, and those at least a third as likely; an expected score below zero may be three times it."""
+        """The best expert, and those at least a third as likely. If the best expected score is -1: those down to -3."""
         values, best = self._find_values(), self._best
         least = values[best] * CANDIDATE_RATIO if values[best] > 0 else values[best] / CANDIDATE_RATIO
         order = sorted(self._order, key=lambda c: c != best)
