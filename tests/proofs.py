@@ -46,6 +46,7 @@ def make_proof(
         "cross-validation",
         prompts=total,
         known=total,
+        known_each=dict.fromkeys(names, EACH),
         experts=tuple(names),
         folds=5,
         of_folds=5,

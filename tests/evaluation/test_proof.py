@@ -313,6 +313,21 @@ def test_weighted_figures_are_named(skewed: Proof, proof: Proof) -> None:
     assert not any("weighted" in note for note in proof.notes)  # all prompts of equal experts
 
 
+def test_copies_are_named_where_they_are_why_figures_are_weighted() -> None:
+    texts = {**tiny.domain_texts(20), "law": ["Is it void?"] * 60 + [f"clause {n}" for n in range(20)]}
+    found = prove(texts, embedding=tiny.embedding(), scorer=Blend(), curve=False, contenders=False)
+    (note,) = (note for note in found.notes if "weighted" in note)
+    assert "16 or more copies" in note and "1,024" not in note
+    assert f"({100 * (1 - found.prompts / 120):.1f} % of all)" in note and 59 <= 120 - found.prompts <= 62
+
+
+def test_missing_prompts_are_those_of_the_fit_whatever_was_kept_aside() -> None:
+    router, aside = tiny.router(30), {**tiny.domain_texts(3, seed=1), "law": tiny.sentences("law", 30, seed=1)}
+    found = prove(router=router, held_out=aside, contenders=False)
+    assert found.known_each == dict.fromkeys(router.experts, 30)
+    assert "cooking 20 more, law 20 more, maths 20 more" in found.verdict[-1].replace(" and ", ", ")
+
+
 def test_the_largest_expert_is_the_file_s_in_every_fold() -> None:
     """With few prompts, a fold that is held out can make another expert the largest of the rest."""
     texts = {name: own[:8] for name, own in tiny.domain_texts(8).items()}

@@ -77,6 +77,7 @@ class Proof(JSONReport):
     method: str  # "cross-validation" or "holdout"
     prompts: int  # that were held out and routed
     known: int  # prompts that there are in all; a description is none
+    known_each: Mapping[str, int]  # of them, how many each expert has
     experts: tuple[str, ...]
     folds: int  # that were held out, one after the other
     of_folds: int  # that the prompts were dealt out to

@@ -271,6 +271,7 @@ class _Measured:
             method,
             prompts=n,
             known=int(self.prompts.sum()),
+            known_each=dict(zip(names, self.prompts.tolist(), strict=True)),
             experts=names,
             folds=self.splits,
             of_folds=self.dealt.count if method == "cross-validation" else 1,
@@ -290,7 +291,9 @@ class _Measured:
             notes=(),
             frontier=self._find_frontier(truth, weights),
         )
-        notes = describe_method(proof, self.router, lacks_sklearn=self.lacks_sklearn)
+        notes = describe_method(
+            proof, self.router, can_be_held=int((self.dealt.folds >= 0).sum()), lacks_sklearn=self.lacks_sklearn
+        )
         return replace(proof, verdict=give_verdict(proof), notes=notes)
 
     def _compare(self, right: Flags, truth: Indices, weights: Floats) -> tuple[Contender, ...]:

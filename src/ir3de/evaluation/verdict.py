@@ -11,7 +11,7 @@ from ir3de.evaluation.intervals import Estimate
 from ir3de.evaluation.mix import NOTABLE
 from ir3de.evaluation.proof import Contender, Proof
 from ir3de.router import Router
-from ir3de.statistics.sample import MAX_PROMPTS
+from ir3de.statistics.sample import MAX_COPIES, MAX_PROMPTS
 
 FLAT = 0.005  # a curve whose next doubling brings no more than this is flat
 ENOUGH_PROMPTS = 100  # held out, before anything is recommended
@@ -60,8 +60,8 @@ def is_ready(proof: Proof) -> bool:
 
 def _ask_for_prompts(proof: Proof) -> str:
     """How many prompts are missing, of which experts; empty where all have enough."""
-    have = {name: round(share * proof.known) for name, share in proof.mix.items()}
-    missing = {name: ENOUGH_PROMPTS_EACH - own for name, own in have.items() if own < ENOUGH_PROMPTS_EACH}
+    have = proof.known_each.items()
+    missing = {name: ENOUGH_PROMPTS_EACH - own for name, own in have if own < ENOUGH_PROMPTS_EACH}
     if not missing:
         return ""
     most = sorted(missing, key=lambda name: (-missing[name], name))
@@ -131,7 +131,7 @@ def judge_curve(proof: Proof) -> str | None:
     return f"Twice the prompts would bring about {_points(gain.value)} points {between}."
 
 
-def describe_method(proof: Proof, router: Router, *, lacks_sklearn: bool) -> tuple[str, ...]:
+def describe_method(proof: Proof, router: Router, *, can_be_held: int, lacks_sklearn: bool) -> tuple[str, ...]:
     """How it was measured, and what could not be."""
     if proof.method == "holdout":
         notes = [
@@ -145,7 +145,7 @@ def describe_method(proof: Proof, router: Router, *, lacks_sklearn: bool) -> tup
             "The scorer was chosen once, on all prompts; every fold fits its weights anew.",
         ]
     notes.append(ACCURACY)
-    if weighted := _describe_weights(proof):
+    if weighted := _describe_weights(proof, can_be_held):
         notes.append(weighted)
     if unmeasured := [name for name in proof.experts if proof.recall[name] is None]:
         notes.append(f"No prompt of {name_some(unmeasured)} could be held out: these figures leave such experts out.")
@@ -156,14 +156,18 @@ def describe_method(proof: Proof, router: Router, *, lacks_sklearn: bool) -> tup
     return tuple(notes)
 
 
-def _describe_weights(proof: Proof) -> str:
+def _describe_weights(proof: Proof, can_be_held: int) -> str:
     """That the held-out prompts are weighted, where their mix is another than that of all prompts."""
     held = [sum(row) / proof.prompts for row in proof.confusion]
     if max(abs(own - share) for own, share in zip(held, proof.mix.values(), strict=True)) <= NOTABLE / 2:
         return ""
+    reason = f"at most {MAX_PROMPTS:,} of an expert are kept"
+    if max(proof.known_each.values()) <= MAX_PROMPTS:
+        share = _percent(1 - can_be_held / proof.known)
+        reason = f"prompts with {MAX_COPIES} or more copies, or not kept whole, are never held out ({share} of all)"
     return (
-        f"Shares are weighted to the mix of all {proof.known:,} prompts, because at most {MAX_PROMPTS:,} of an expert "
-        "are kept; counts are of held-out prompts."
+        f"Shares are weighted to the mix of all {proof.known:,} prompts, because {reason}; counts are of held-out "
+        "prompts."
     )
 
 
