@@ -93,7 +93,7 @@ def test_a_router_of_an_earlier_version_can_still_be_changed(
     first_router: Path, request: pytest.FixtureRequest, has_version: bool
 ) -> None:
     expected = Router.load(first_router).route_batch(PROMPTS)
-    given = collect(["stir the dough", "boil an egg"])
+    given = collect(["stir the dough", "boil an egg"], keep_sample=True)
     shared = Contribution.of(collect(["Is it legal?"]), owner="Berlin")
     second: Embedding = request.getfixturevalue("second")
     if not has_version:

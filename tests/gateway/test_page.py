@@ -272,6 +272,7 @@ def test_sending_streams_the_answer_of_the_expert_that_was_announced(page: Brows
     sent = json.loads(gateway.upstream.bodies[-1])
     assert sent["stream"] is True and sent["messages"] == [{"role": "user", "content": "Is my contract void?"}]
     gateway.upstream.behaviour["law"] = failing(503)
+    typed(page, "Is a contract void when my landlord cannot boil an egg?")  # cooking is a candidate
     page.find("#prompt").send_keys("\ue009\ue007")  # Control and Enter
     page.until(lambda: "Afterlaw failed" in page.text("#answer-facts"))
     assert "Expertlaw" not in page.text("#answer-facts")

@@ -80,7 +80,7 @@ def count_answers(folder: Path, requests: int) -> Counter[str]:
     return counted
 
 
-@pytest.mark.parametrize("requests", [60, pytest.param(2_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("requests", [60, pytest.param(2_000, marks=[pytest.mark.slow, pytest.mark.nightly])])
 def test_no_answer_has_the_hash_of_another_router(tmp_path: Path, requests: int) -> None:
     counted = count_answers(tmp_path, requests)
     assert (counted["wrong"], counted["right"]) == (0, requests), counted
