@@ -364,7 +364,7 @@ def test_sighup_reads_the_file_and_names_what_only_a_restart_changes(tmp_path: P
         while "has been" not in (line := said.readline()):
             assert "SIGHUP: replacing 2 workers" in line
         assert "only a restart changes server.drain\n" in said.readline()
-        # a connection that an old worker had accepted already is still answered by that one
+        # the message comes before the last old worker is stopped, which may answer once more
         assert eventually(lambda: "ir3de" not in json.loads(gateway.ask("law").result()[1]))
         file.write_text("experts: [")
         gateway.process.send_signal(signal.SIGHUP)
