@@ -93,7 +93,7 @@ site: export NO_MKDOCS_2_WARNING = 1
 site:            ## the documentation as a site, in site/; needs `pip install ".[docs]"`
 	mkdocs build --strict --quiet
 
-release:         ## both distributions, twice the same bytes, in clean environments; RELEASE_ALL=1 also what takes gigabytes
+release:         ## the three distributions, twice the same bytes, in clean environments; RELEASE_ALL=1 also what takes gigabytes
 	python scripts/release.py $(if $(RELEASE_ALL),--all) $(foreach one,$(ONLY),--only $(one))
 
 demo:            ## the first command of the README

@@ -20,7 +20,6 @@ import numpy.typing as npt
 import pytest
 import tokenizers
 from hypothesis import HealthCheck, settings
-from raw_upstream import raw_gateway, raw_gateway_session  # noqa: F401 - fixtures
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 import ir3de
@@ -28,6 +27,7 @@ import tiny
 from commands import CODING, LAW, run
 from demo_router import demo_router
 from ir3de.embedding import Embedding, Matrix, packaged_models
+from raw_upstream import raw_gateway, raw_gateway_session  # noqa: F401 - fixtures
 from saved import first_router
 
 for _name, _examples in {"fast": 10, "thorough": 100}.items():  # a busy machine is no failure

@@ -30,14 +30,20 @@ This page is written by `scripts/generate_cli_docs.py` from the commands' own he
 
 
 def document() -> str:
-    """The whole page: the commands of ir3de, whatever other packages add to them here."""
-    cli.takes_plugins = False
+    """The whole page: the commands of the library and of the gateway, whatever other packages add to them here."""
+    ours = {name: plugin for name, plugin in cli.plugins().items() if name in _list_gateway_commands()}
+    cli.plugins = lambda: ours  # type: ignore[method-assign]
     parts = [INTRODUCTION, _block(cli, "ir3de")]
     for title, commands in SECTIONS.items():
         parts.append(f"\n## {title}\n")
-        for command in commands:
+        for named in commands:
+            command = named if isinstance(named, click.Command) else ours[named].load()
             parts.extend(_sections(command, f"ir3de {command.name}"))
     return "".join(parts)
+
+
+def _list_gateway_commands() -> list[str]:
+    return [name for commands in SECTIONS.values() for name in commands if isinstance(name, str)]
 
 
 def _sections(command: click.Command, name: str) -> Iterator[str]:

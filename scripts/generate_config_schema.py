@@ -6,7 +6,7 @@ import json
 import sys
 from pathlib import Path
 
-from ir3de.gateway.config.load import format_schema
+from ir3de_gateway.config.load import format_schema
 from reference_pages import describe_configuration
 
 DOCS = Path(__file__).parent.parent / "docs"

@@ -1,4 +1,4 @@
-"""Write src/ir3de/gateway/http/openapi.json, which the gateway serves, and docs/http.md; `--check` only compares.
+"""Write openapi.json, which the gateway serves, and docs/http.md; `--check` only compares.
 
 The schemas are generated from pydantic models: those that the gateway validates with, and those of openapi_models.py.
 """
@@ -14,11 +14,11 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 import openapi_models as s
-from ir3de.gateway.admin.changes import ExpertAddition, ReplicaChange, RouterReplacement
-from ir3de.gateway.http.openapi import DOCUMENT as TARGET
-from ir3de.gateway.provenance import PROVENANCE_HEADERS
-from ir3de.gateway.requests.controls import PRICE_PATTERN
-from ir3de.gateway.wire.passthrough import PASSTHROUGH_FORMATS, PassthroughFormat
+from ir3de_gateway.admin.changes import ExpertAddition, ReplicaChange, RouterReplacement
+from ir3de_gateway.http.openapi import DOCUMENT as TARGET
+from ir3de_gateway.provenance import PROVENANCE_HEADERS
+from ir3de_gateway.requests.controls import PRICE_PATTERN
+from ir3de_gateway.wire.passthrough import PASSTHROUGH_FORMATS, PassthroughFormat
 from reference_pages import describe_http
 
 Schema = dict[str, Any]

@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from ir3de.gateway.http import routing_api
-from ir3de.gateway.keys.definitions import KeyLimits
-from ir3de.gateway.requests.controls import ControlsField
+from ir3de_gateway.http import routing_api
+from ir3de_gateway.keys.definitions import KeyLimits
+from ir3de_gateway.requests.controls import ControlsField
 
 Count = Annotated[int, Field(ge=0)]
 TextType = Literal["text", "input_text", "output_text"]

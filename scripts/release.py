@@ -1,4 +1,4 @@
-"""Build both distributions twice, compare the bytes, and try them in clean environments. `make release` runs it.
+"""Build the three distributions twice, compare the bytes, and try them in clean environments. `make release` runs it.
 
     python scripts/release.py                   what users install, each extra in an environment of its own
     python scripts/release.py --only base       one of them

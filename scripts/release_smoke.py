@@ -97,7 +97,7 @@ FEATURES: dict[str, Callable[[Environment], None]] = {
     ),
     "local": _try_python("""
         import uvicorn, xllamacpp
-        from ir3de.gateway.local import llama_cpp
+        from ir3de_gateway.local import llama_cpp
         """),
     "otel": _try_python("""
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter

@@ -14,7 +14,7 @@ from page_runner import opened_page
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 CONSOLE = [line for block in re.findall(r"```console\n(.*?)```", README, re.DOTALL) for line in block.splitlines()]
-TEST_COMMAND = 'pip install -e ".[dev]" -e ./lab && pytest'
+TEST_COMMAND = 'pip install -e ".[dev]" -e ./gateway -e ./lab && pytest'
 
 
 def test_python_examples_print_what_the_readme_says() -> None:

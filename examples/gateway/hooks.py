@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 
-from ir3de.gateway import HookAnswer, HookRequest, HookVerdict
+from ir3de_gateway import HookAnswer, HookRequest, HookVerdict
 
 PRIVATE = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+|\b(?:\d[ -]?){13,16}\b")
 

@@ -2,7 +2,7 @@
 
 from ray import serve
 
-from ir3de.gateway import application
+from ir3de_gateway import application
 
 
 @serve.deployment(num_replicas=2)

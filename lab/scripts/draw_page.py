@@ -30,7 +30,7 @@ from starlette.types import ASGIApp
 
 from ir3de import Router
 from ir3de.corpora import examples as demo
-from ir3de.gateway import Config, Gateway, create_app
+from ir3de_gateway import Config, Gateway, create_app
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 TOKEN = "drawing"

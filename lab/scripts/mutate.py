@@ -1,7 +1,7 @@
 """Make small wrong changes to a module, one at a time, and print those that no test notices.
 
     python lab/scripts/mutate.py scorers/ridge.py
-    python lab/scripts/mutate.py gateway/experts/http1.py --tests tests/gateway/test_connections.py --most 30
+    python lab/scripts/mutate.py gateway/experts/http1.py --tests gateway/tests/test_connections.py --most 30
 
 Each change is made in a copy of the package. The tests of the module's room run on the copy and stop at the first
 failure. A change that survives marks code that the tests do not hold to anything.

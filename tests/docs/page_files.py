@@ -11,10 +11,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from configurations import GOOD
-
 import ir3de
 from answered_prompts import answers
+from configurations import GOOD
 from ir3de import Router
 from ir3de.corpora import examples
 from ir3de.statistics import save_statistics

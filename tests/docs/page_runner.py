@@ -17,10 +17,10 @@ import click
 import pytest
 from page_blocks import GENERATED, OWN_TESTS, ROOT, RUN, Block, list_pages, read_blocks, split_command
 from page_files import make_file, make_files
-from running_gateway import running
 
 from commands import run
 from ir3de.cli import cli
+from running_gateway import running
 
 GATEWAY = re.compile(r"(http://)?(127\.0\.0\.1|localhost):8100")
 SHELL = re.compile(r"[|<>;`]|\$\(|(?<!\\)\$[A-Z]")
@@ -29,7 +29,7 @@ SERVING = {
     "page", "replay",
 }  # fmt: skip
 # Started for real by the tests named here, with the models and the browser that they need
-RUN_ELSEWHERE = {"serve --demo": ("tests/gateway/test_local.py", "demo(")}
+RUN_ELSEWHERE = {"serve --demo": ("gateway/tests/test_local.py", "demo(")}
 
 
 class PageRunner:

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import yaml
-from configurations import GOOD
 from page_blocks import (
     CHECKED,
     DOCS,
@@ -27,9 +26,10 @@ from page_blocks import (
 )
 from page_runner import PageRunner, check_call, check_extras
 
-from ir3de.gateway.config import yaml_parser
-from ir3de.gateway.config.load import merge_overrides, parse_config
-from ir3de.gateway.keys.definitions import KeysFile
+from configurations import GOOD
+from ir3de_gateway.config import yaml_parser
+from ir3de_gateway.config.load import merge_overrides, parse_config
+from ir3de_gateway.keys.definitions import KeysFile
 
 EXCUSED_AT_MOST = 25  # blocks that need a cluster, an accelerator, another company's service, or hours
 

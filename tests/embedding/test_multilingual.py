@@ -14,8 +14,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from raw_sockets import ask
-from running_gateway import running
 
 import ir3de
 from commands import complaint, run, run_json
@@ -27,7 +25,9 @@ from ir3de.embedding.plain_text import normalise
 from ir3de.embedding.proof_texts import PANEL
 from ir3de.errors import ArtifactError, EmbeddingError
 from ir3de.storage.tensors import write_tensors
+from raw_sockets import ask
 from refused import refusal
+from running_gateway import running
 
 LETTERS = [*"abcdefghijklmnopqrstuvwxyz0123456789.,?!'", "é", "п", "р", "и", "字", "語", "▁"]
 WORDS = ["▁law", "▁court", "▁gesetz", "▁gericht", "▁sum", "▁prime", "▁summe", "▁zahl", "er", "en", "▁the", "▁при"]

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from browser import Browser, open_browser
 
+from browser import Browser, open_browser
 from ir3de.evaluation.html_report.page import write_page
 from proofs import make_proof, make_subject
 

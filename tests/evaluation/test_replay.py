@@ -7,19 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import exchange_records as made
 import pytest
-import running_gateway
 from hypothesis import given
 from hypothesis import strategies as st
 
+import exchange_records as made
+import running_gateway
 import tiny
 from commands import complaint, run, run_json, wrong_call
 from ir3de import Router
 from ir3de.errors import InputError
 from ir3de.evaluation.replay import DamagedLines, LoggedDecision, read_log, replay_log
-from ir3de.gateway.config.experts import Price
-from ir3de.gateway.telemetry.log_lines import format_decision_line
+from ir3de_gateway.config.experts import Price
+from ir3de_gateway.telemetry.log_lines import format_decision_line
 
 QUESTIONS = ["Solve 3x = 12.", "Is my contract void?", "What is 12 times 8?", "字 🙂", "contract + x"]
 ROWS = st.lists(

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running_gateway import ANSWER, Running, running
 
+from running_gateway import ANSWER, Running, running
 from surface import ROOT
 
 EXAMPLES = ROOT / "examples" / "integrations"

@@ -6,8 +6,8 @@ import pytest
 
 from ir3de.corpora import read_texts
 from ir3de.errors import ArtifactError, InputError
-from ir3de.gateway.admin.fetching import AddressSource, FetchBudget
 from ir3de.storage.remote import hide_secrets, open_fsspec
+from ir3de_gateway.admin.fetching import AddressSource, FetchBudget
 
 SECRET = "sesame"
 

@@ -14,7 +14,6 @@ from ir3de.cli.commands import (
     calibrate,
     collect,
     completion,
-    config,
     demo,
     doctor,
     embedding,
@@ -22,7 +21,6 @@ from ir3de.cli.commands import (
     explain,
     fit,
     inspect,
-    keys,
     ledger,
     merge,
     policy,
@@ -30,7 +28,6 @@ from ir3de.cli.commands import (
     remove,
     report,
     route,
-    serve,
     tune,
     verify,
 )
@@ -43,7 +40,7 @@ SECTIONS = {
     "Start here": (demo.demo, doctor.doctor),
     "Build a router": (fit.fit, add.add, remove.remove, tune.tune, calibrate.calibrate, policy.policy),
     "Use it": (route.route, explain.explain, evaluate.evaluate, report.report, inspect.inspect),
-    "Serve it": (serve.serve, config.config, keys.keys),
+    "Serve it": ("serve", "config", "keys"),  # commands of ir3de-gateway
     "Share the work": (collect.collect, merge.merge, embedding.embedding),
     "Audit it": (ledger.ledger, receipt.receipt, verify.verify),
     "Set up": (completion.completion,),

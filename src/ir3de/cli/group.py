@@ -5,9 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -17,7 +17,21 @@ from ir3de.errors import IR3DEError
 from ir3de.errors.installation import name_extra
 
 PLUGIN_GROUP = "ir3de.commands"  # entry points by which other packages add commands
-KNOWN_PLUGINS = {"bench": "ir3de-lab"}  # commands of distributions that are known, and may not be installed
+
+
+class KnownPlugin(NamedTuple):
+    """A command of one of our other distributions, which may not be installed."""
+
+    distribution: str
+    summary: str
+
+
+KNOWN_PLUGINS = {
+    "serve": KnownPlugin("ir3de-gateway", "Serve the experts behind one OpenAI-compatible endpoint."),
+    "config": KnownPlugin("ir3de-gateway", "Write, check and show the gateway's configuration."),
+    "keys": KnownPlugin("ir3de-gateway", "Make keys for clients of the gateway."),
+    "bench": KnownPlugin("ir3de-lab", "Measure speed, accuracy and the paper's experiments."),
+}
 OTHER_NAMES = {  # what other tools call our commands
     "train": "fit", "predict": "route", "classify": "route", "evaluate": "eval", "test": "eval", "score": "eval",
     "delete": "remove", "info": "inspect", "show": "inspect", "run": "serve", "start": "serve",
@@ -28,9 +42,10 @@ MAX_SUMMARY_CHARACTERS = 80
 
 def refuse_other_name(group: click.Group, ctx: click.Context, given: str, names: Mapping[str, str]) -> None:
     """Refuse what other tools call one of the group's commands, with its name here."""
-    meant = group.commands.get(names.get(given, ""))  # its own alone: plugins are looked for only where none is
-    if not ctx.resilient_parsing and meant is not None and group.get_command(ctx, given) is None:
-        ctx.fail(f"No such command '{given}'. Did you mean '{meant.name}'?")
+    meant = names.get(given, "")
+    is_ours = meant in group.commands or meant in KNOWN_PLUGINS
+    if not ctx.resilient_parsing and is_ours and group.get_command(ctx, given) is None:
+        ctx.fail(f"No such command '{given}'. Did you mean '{meant}'?")
 
 
 class PluginError(IR3DEError, ImportError):
@@ -43,7 +58,8 @@ class PluginCommand(click.Command):
     def __init__(self, entry: EntryPoint) -> None:
         self.entry = entry
         self.package = entry.dist.name if entry.dist else "another package"
-        summary = entry.dist.metadata["Summary"] if entry.dist else None
+        known = KNOWN_PLUGINS.get(entry.name)
+        summary = known.summary if known else entry.dist.metadata["Summary"] if entry.dist else None
         super().__init__(entry.name, help=summary or f"From the package {self.package}.")
 
     def load(self) -> click.Command:
@@ -66,15 +82,15 @@ class PluginCommand(click.Command):
 class CommandGroup(click.Group):
     """A group that lists its commands by section and prints expected errors as one line."""
 
-    sections: Mapping[str, Sequence[click.Command]] = {}
-    takes_plugins = True
+    sections: Mapping[str, Sequence[click.Command | str]] = {}
 
-    def add_sections(self, sections: Mapping[str, Sequence[click.Command]]) -> None:
-        """Add the commands, and list them in this order."""
+    def add_sections(self, sections: Mapping[str, Sequence[click.Command | str]]) -> None:
+        """Add the commands, and list them in this order. A string is the name of a known plugin."""
         self.sections = sections
         for commands in sections.values():
             for command in commands:
-                self.add_command(command)
+                if isinstance(command, click.Command):
+                    self.add_command(command)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -115,7 +131,8 @@ class CommandGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command that is run or completed: only here is another package imported."""
         if not ctx.resilient_parsing and args[0] in KNOWN_PLUGINS and self.get_command(ctx, args[0]) is None:
-            raise click.UsageError(f"`{args[0]}` is not installed: {name_extra('', KNOWN_PLUGINS[args[0]])}", ctx)
+            distribution = KNOWN_PLUGINS[args[0]].distribution
+            raise click.UsageError(f"`{args[0]}` is not installed: {name_extra('', distribution)}", ctx)
         refuse_other_name(self, ctx, args[0], OTHER_NAMES)
         name, command, rest = super().resolve_command(ctx, args)
         ctx.meta[ARGUMENTS] = tuple(rest)  # as they were written, for hints at the nearest right command
@@ -129,20 +146,36 @@ class CommandGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         plugins = self.plugins()
-        width = max(map(len, (*self.commands, *plugins)))
-        added = {"Added by other packages": tuple(plugins.values())} if plugins else {}
-        for title, commands in {**self.sections, **added}.items():
+        width = max(map(len, (*self.commands, *plugins, *KNOWN_PLUGINS)))
+        for title, commands in self.sections.items():
             with formatter.section(title):
-                formatter.write_dl(
-                    [(str(one.name).ljust(width), one.get_short_help_str(MAX_SUMMARY_CHARACTERS)) for one in commands]
-                )
+                formatter.write_dl([(name.ljust(width), text) for name, text in _describe(commands, plugins)])
+        listed = {one for commands in self.sections.values() for one in commands if isinstance(one, str)}
+        if added := [plugin for name, plugin in plugins.items() if name not in listed]:
+            with formatter.section("Added by other packages"):
+                formatter.write_dl([(name.ljust(width), text) for name, text in _describe(added, plugins)])
 
     def plugins(self) -> dict[str, PluginCommand]:
         """The commands that installed packages add, by name. None replaces a command of ir3de."""
-        if not self.takes_plugins:
-            return {}
         found = sorted(entry_points(group=PLUGIN_GROUP), key=lambda entry: (entry.name, entry.value))
-        return {entry.name: PluginCommand(entry) for entry in found if entry.name not in self.commands}
+        return {entry.name: PluginCommand(entry) for entry in found if self._may_add(entry)}
+
+    def _may_add(self, entry: EntryPoint) -> bool:
+        known = KNOWN_PLUGINS.get(entry.name)
+        is_ours = known is None or (entry.dist is not None and entry.dist.name == known.distribution)
+        return entry.name not in self.commands and is_ours
+
+
+def _describe(
+    commands: Sequence[click.Command | str], plugins: Mapping[str, PluginCommand]
+) -> Iterator[tuple[str, str]]:
+    """The name and the summary of each command; of a known plugin that is not installed, what it needs."""
+    for one in commands:
+        command = plugins.get(one) if isinstance(one, str) else one
+        if command is not None:
+            yield str(command.name), command.get_short_help_str(MAX_SUMMARY_CHARACTERS)
+        elif isinstance(one, str):
+            yield one, f"needs {KNOWN_PLUGINS[one].distribution}"
 
 
 def _discard_output() -> None:

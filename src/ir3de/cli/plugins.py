@@ -10,26 +10,56 @@ Help and completion list it without importing the package. A command of ir3de is
 
 from ir3de.cli.accuracy_tables import effects_table
 from ir3de.cli.commands.explain import show_explanation
-from ir3de.cli.options import device_option, domains_option, load_arithmetic, output_options
-from ir3de.cli.output import FAINT, Output, bar, colour_of, facts, heading, hint, json_text, line, percent, size, table
+from ir3de.cli.group import refuse_other_name
+from ir3de.cli.hints import is_router
+from ir3de.cli.options import (
+    device_option,
+    domains_option,
+    force_option,
+    load_arithmetic,
+    output_options,
+    refuse_existing,
+)
+from ir3de.cli.output import (
+    FAINT,
+    Output,
+    bar,
+    colour_of,
+    count_left_out,
+    facts,
+    heading,
+    hint,
+    json_text,
+    line,
+    percent,
+    size,
+    split_rows,
+    table,
+)
 
 __all__ = [
     "FAINT",
     "Output",
     "bar",
     "colour_of",
+    "count_left_out",
     "device_option",
     "domains_option",
     "effects_table",
     "facts",
+    "force_option",
     "heading",
     "hint",
+    "is_router",
     "json_text",
     "line",
     "load_arithmetic",
     "output_options",
     "percent",
+    "refuse_existing",
+    "refuse_other_name",
     "show_explanation",
     "size",
+    "split_rows",
     "table",
 ]

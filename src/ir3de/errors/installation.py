@@ -12,18 +12,19 @@ from pathlib import Path
 from typing import Any
 
 FROM_WHERE = "from where you got this one"
+FOLDERS = {"ir3de": "", "ir3de-gateway": "gateway", "ir3de-lab": "lab"}  # of the distributions in a checkout
 
 
 def name_extra(extra: str, distribution: str = "ir3de") -> str:
     """How to add an extra, as the end of a sentence; of "" as the extra, how to add the distribution itself.
 
-    >>> name_extra("serve")  # doctest: +SKIP
-    "pip install -e '.[serve]'"
+    >>> name_extra("gguf")  # doctest: +SKIP
+    "pip install -e '.[gguf]'"
     """
     brackets = f"[{extra}]" if extra else ""
     root = find_checkout()
     if root is not None:
-        folder = root / "lab" if distribution == "ir3de-lab" else root
+        folder = root / FOLDERS[distribution]
         return f"pip install -e {_quote(_shorten(folder) + brackets)}"
     origin = _read_origin(distribution)
     path = _find_path(origin)

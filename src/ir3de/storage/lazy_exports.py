@@ -11,13 +11,18 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-def export_lazily(package: str, names: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def export_lazily(
+    package: str, names: Mapping[str, str], *, within: str = ""
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Make the `__getattr__` and `__dir__` (PEP 562) of a package from `{submodule: its public names}`.
 
+    The submodules are those of `within`, by default those of the package itself.
     A name is imported when it is first asked for. No name may be that of a submodule: whichever was imported last
     would be found.
     """
-    module_of = {name: f"{package}.{module}" for module, exported in names.items() for name in exported.split()}
+    module_of = {
+        name: f"{within or package}.{module}" for module, exported in names.items() for name in exported.split()
+    }
 
     def get(name: str) -> Any:
         if name not in module_of:

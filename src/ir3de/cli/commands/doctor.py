@@ -25,7 +25,6 @@ EXTRAS = {
     "ray": ("ray", "counting on a Ray cluster"),
     "torch": ("torch", "fitting on an accelerator"),
     "model2vec": ("distil", "distilling sentence encoders"),
-    "uvicorn": ("serve", "serving experts behind one endpoint"),
     "matplotlib": ("plots", "drawing diagrams"),
     "scikit-learn": ("sklearn", "the estimator of scikit-learn"),
     "huggingface_hub": ("all", "reading models by hub id"),

@@ -21,7 +21,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from ir3de.gateway import Destination, HttpTransport, UpstreamCall
+from ir3de_gateway import Destination, HttpTransport, UpstreamCall
 
 HOP_BY_HOP = frozenset({"connection", "content-length", "host", "keep-alive", "transfer-encoding", "accept-encoding"})
 _HOP_BY_HOP = frozenset(name.encode() for name in HOP_BY_HOP)

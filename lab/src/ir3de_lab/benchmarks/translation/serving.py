@@ -50,7 +50,7 @@ def build_app() -> Any:
 @contextmanager
 def both_servers(folder: Path) -> Iterator[tuple[str, str]]:
     """The addresses of the model and of the gateway, without /v1."""
-    from ir3de.gateway import Config, Gateway, create_app
+    from ir3de_gateway import Config, Gateway, create_app
 
     Router.fit(TEXTS).save(folder / "router")
     with served(build_app()) as model:

@@ -50,7 +50,7 @@ class Ours:
     """The gateway's transport."""
 
     def __init__(self) -> None:
-        from ir3de.gateway import Destination, HttpTransport, UpstreamCall
+        from ir3de_gateway import Destination, HttpTransport, UpstreamCall
 
         self._transport, self._destination, self._call = HttpTransport(), Destination, UpstreamCall
 
@@ -75,7 +75,7 @@ class Before:
     """The client that the gateway had before: 354 lines on httptools."""
 
     def __init__(self) -> None:
-        path = f"{BEFORE}:src/ir3de/gateway/experts/connections.py"
+        path = f"{BEFORE}:gateway/src/ir3de_gateway/experts/connections.py"
         source = subprocess.run(["git", "show", path], capture_output=True, check=True).stdout
         spec = importlib.util.spec_from_loader("connections_before", None)
         assert spec is not None

@@ -18,9 +18,9 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
 from ir3de import AllTokens, Average, Embedding, EntropyTopK, Router, scorers
 from ir3de.embedding import Matrix
-from ir3de.gateway import Config, Gateway, create_app
 from ir3de.policies import Policy
 from ir3de.selectors import Selector
+from ir3de_gateway import Config, Gateway, create_app
 from ir3de_lab.benchmarks.trust.crossing.covering import Case
 from ir3de_lab.benchmarks.trust.crossing.requests import write_key
 

@@ -1,0 +1,375 @@
+"""Adds, removes and replaces experts and routers while the gateway serves.
+
+A change is computed in a thread, written to the state folder, and then takes effect in one swap of the live snapshot.
+Requests in flight keep the snapshot they started with. Other workers, and other gateways that use the same folder,
+check the state file every second. Writers lock the folder, so that no change is lost. A change is stopped when its
+client leaves or the gateway stops; while it runs, others are told so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ir3de.errors import ArtifactError, IR3DEError, name_some
+from ir3de.serving import ScorerChoice, files, hide_user
+from ir3de_gateway.admin.bounded import Stopped, run_in_thread
+from ir3de_gateway.admin.changes import (
+    AdminState,
+    ExpertAddition,
+    RouterReplacement,
+    add_expert,
+    choose_router,
+    drain_replica,
+    remove_expert,
+)
+from ir3de_gateway.admin.fetching import FetchBudget, FetchError
+from ir3de_gateway.admin.fit_process import FitFailed
+from ir3de_gateway.admin.follow import RouterFollower, repeat
+from ir3de_gateway.admin.state import STATE, State, StateFolder
+from ir3de_gateway.api_errors import ApiError
+from ir3de_gateway.config.models import Config
+from ir3de_gateway.experts.snapshot import LiveSnapshot
+from ir3de_gateway.memory import release_memory
+
+RELEASE_DELAY_S = 5.0  # from a change of the router to giving back the memory of the one before
+STATE_CHECK_S = 1.0  # between two checks of the state file
+CHANGE_WAIT_S = 5.0  # that a change waits for another one to end
+
+RESTART_NEEDED = "only a restart changes %s"
+
+log = logging.getLogger("ir3de.gateway")
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who asks for a change, and on what condition."""
+
+    who: str = ""  # never the token itself
+    request_id: str = ""
+    if_match: str | None = None
+
+
+Change = Callable[[AdminState, threading.Event], tuple[Config, State]]
+Comparison = dict[str, Any] | None  # a router before and after; None where it was not fitted again
+
+
+class Administration:
+    """Makes changes, one at a time, and loads those that other workers made."""
+
+    def __init__(self, live: LiveSnapshot, reread: Callable[[], Config], folder: StateFolder) -> None:
+        """`live` has a snapshot from `open_admin_state`."""
+        self.live, self.folder = live, folder
+        self._started_with = self.current.base  # some of it is in force until the gateway starts again
+        self._reread = reread
+        self._lock = asyncio.Lock()
+        self._under_way: dict[asyncio.Task[None], threading.Event] = {}  # changes, and what stops them
+
+    @property
+    def current(self) -> AdminState:
+        """What serves now."""
+        assert isinstance(self.live.snapshot, AdminState)
+        return self.live.snapshot
+
+    @property
+    def etag(self) -> str:
+        return compute_etag(self.current)
+
+    async def add(self, more: ExpertAddition, caller: Caller) -> Comparison:
+        """Add an expert, or give more to one: the router before and after."""
+        found: Comparison = None
+
+        def change(now: AdminState, stop: threading.Event) -> tuple[Config, State]:
+            nonlocal found
+            state, found = add_expert(now, self.folder, more, stop)
+            return now.base, state
+
+        await self._run_change(change, caller, action="merge expert" if more.merge else "add expert", expert=more.name)
+        return found
+
+    async def remove(
+        self, name: str, caller: Caller, *, keep_domain: bool = False, scorer: ScorerChoice = "keep"
+    ) -> Comparison:
+        """Remove an expert: the router before and after."""
+        found: Comparison = None
+
+        def change(now: AdminState, stop: threading.Event) -> tuple[Config, State]:
+            nonlocal found
+            state, found = remove_expert(now, self.folder, name, stop, keep_domain=keep_domain, scorer=scorer)
+            return now.base, state
+
+        await self._run_change(change, caller, action="remove expert", expert=name)
+        return found
+
+    async def drain(self, name: str, label: str, caller: Caller, *, is_drained: bool) -> None:
+        """Give a replica no more requests, or requests again."""
+
+        def change(now: AdminState, stop: threading.Event) -> tuple[Config, State]:
+            return now.base, drain_replica(now, name, label, is_drained=is_drained)
+
+        action = "drain replica" if is_drained else "undrain replica"
+        await self._run_change(change, caller, action=action, expert=name, replica=label)
+
+    async def replace_router(self, given: RouterReplacement | None, caller: Caller) -> None:
+        """Serve another router, or the configured one again."""
+
+        def change(now: AdminState, stop: threading.Event) -> tuple[Config, State]:
+            return now.base, choose_router(now, given)
+
+        path = hide_user(self.current.base.router.path if given is None else given.path)
+        await self._run_change(change, caller, action="replace router" if given else "configured router", path=path)
+
+    async def reload(self, caller: Caller, *, configured_router: bool = False) -> None:
+        """Read the configuration file again, in every worker."""
+
+        def change(now: AdminState, stop: threading.Event) -> tuple[Config, State]:
+            state = replace(now.state, reloads=now.state.reloads + 1)
+            return self._reread(), choose_router(replace(now, state=state), None) if configured_router else state
+
+        await self._run_change(change, caller, action="reload")
+
+    async def reload_at_signal(self) -> None:
+        """Read the configuration file again because of SIGHUP, and log what came of it: nobody gets an answer."""
+        try:
+            await self.reload(Caller("SIGHUP"))
+        except ApiError as problem:
+            log.error("SIGHUP: %s. The configuration stays as it was", problem.message)
+            return
+        log.info("SIGHUP: the configuration has been read again")
+        if needs := self.list_restart_needs():
+            log.warning(RESTART_NEEDED, name_some(needs))
+
+    def list_restart_needs(self) -> list[str]:
+        """The fields that differ from those with which this process started, and that are read only then."""
+        runs, wanted = self._started_with, self.current.base
+        fields = [name for name, value in wanted.server if name != "limits" and value != getattr(runs.server, name)]
+        needs = [f"server.{name}" for name in fields]
+        needs += ["logs.level"] if wanted.logs.level != runs.logs.level else []
+        return needs + (["routing.pinning"] if wanted.routing.pinning != runs.routing.pinning else [])
+
+    async def _run_change(self, change: Change, caller: Caller, **what: Any) -> None:
+        """Make a change. If the caller is cancelled, the change is stopped, unless it is made already."""
+        stop = threading.Event()
+        task = asyncio.create_task(self._make_change(change, caller, what, stop))
+        self._under_way[task] = stop
+        task.add_done_callback(self._forget)
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            stop.set()
+            raise
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        del self._under_way[task]
+        if not task.cancelled():
+            task.exception()  # the caller may have gone: then nobody else asks for it
+
+    async def _make_change(self, change: Change, caller: Caller, what: dict[str, Any], stop: threading.Event) -> None:
+        try:
+            async with asyncio.timeout(CHANGE_WAIT_S):
+                await self._lock.acquire()
+        except TimeoutError:
+            raise build_busy_error() from None
+        try:
+            now, problem = await run_in_thread(self._apply_change, change, caller, what, stop)
+            self._activate(now)
+        finally:
+            self._lock.release()
+        if problem is not None:
+            raise problem
+
+    def _apply_change(
+        self, change: Change, caller: Caller, what: dict[str, Any], stop: threading.Event
+    ) -> tuple[AdminState, ApiError | None]:
+        """The state after the change; or the state that others left, and why this change is refused."""
+        line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "request_id": caller.request_id}
+        line |= {"who": caller.who, **what}
+        now = self.current
+        try:
+            with self.folder.lock(CHANGE_WAIT_S):
+                now = self._read_changes(stop)
+                self.folder.complete_audit(now.state)  # if it cannot be written, nothing is changed: no line gets lost
+                line |= {"router_before": now.digest, "etag_before": compute_etag(now)}
+                try:
+                    check_if_match(caller.if_match, compute_etag(now))
+                    return self._persist(self._try_change(change, now, stop), line), None
+                except ApiError as problem:
+                    self.folder.drop_routers(now.state, now.base)
+                    self.folder.record({**line, "outcome": "refused", "status": problem.status, "code": problem.code})
+                    return now, problem
+        except files.FolderBusyError:
+            return now, build_busy_error()
+        except (IR3DEError, OSError) as error:  # the state folder cannot be used, so nothing was written
+            return now, ApiError(500, f"nothing was changed: {error}", "state_unusable")
+
+    def _try_change(self, change: Change, now: AdminState, stop: threading.Event) -> AdminState:
+        """The state after the change, with its router loaded; nothing is written yet."""
+        try:
+            base, state = change(now, stop)
+            # who names a router wants what is there now, even if an earlier one from there serves already
+            is_named = state.router is not now.state.router
+            new = open_admin_state(base, state, self.folder, now, stop, reload_router=is_named)
+        except Stopped:
+            raise ApiError(499, "the change was stopped: the client left, or the gateway stops", "stopped") from None
+        except FetchError as error:
+            # One answer for all that can go wrong: else it would tell which hosts and ports this machine can reach.
+            log.warning("no router could be fetched: %s", error)
+            shown = hide_user(state.apply_to(base, self.folder.path).router.path)[:200]
+            message = f"no router could be fetched from {shown}: the gateway's log says why"
+            raise ApiError(422, message, "router_not_fetched", "path") from None
+        except (IR3DEError, ValueError) as error:
+            raise ApiError(422, str(error), "refused") from error
+        except FitFailed as error:
+            raise ApiError(500, f"nothing was changed: {error}", "fit_failed") from error
+        if not set(new.router.experts) & set(new.experts):
+            known, served = ", ".join(new.router.experts[:20]), ", ".join(new.experts)
+            message = f"the router knows {known}, but the experts are {served}: no name is in both"
+            raise ApiError(409, message, "nothing_in_common")
+        return new
+
+    def _persist(self, new: AdminState, line: dict[str, Any]) -> AdminState:
+        """Write the state. From then on the change is made, even if the process ends at once."""
+        line |= {"router_after": new.digest, "outcome": "done"}
+        try:
+            state = self.folder.write(new.state, line)
+        except ArtifactError as error:
+            raise ApiError(500, f"nothing was changed: {error}", "state_unusable") from error
+        except ValueError as error:  # a lone surrogate: JSON can escape it, UTF-8 cannot encode it
+            raise ApiError(422, f"this text cannot be encoded: {error}", "invalid_field") from error
+        try:
+            self.folder.complete_audit(state)
+        except (
+            ArtifactError
+        ) as error:  # the change is made; its line stays in the state, and is written before the next
+            log.error("cannot complete the audit log: %s", error)
+        self.folder.drop_routers(state, new.base)
+        return replace(new, state=state, stamp=self.folder.stamp())
+
+    async def follow(self) -> None:
+        """Load what others change, until cancelled. Then changes under way are stopped."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(repeat(self.check_state, lambda: STATE_CHECK_S))
+                tasks.create_task(repeat(self.check_router, lambda: self.live.snapshot.config.router.follow))
+        finally:
+            for stop in self._under_way.values():
+                stop.set()
+            if self._under_way:
+                await asyncio.wait(self._under_way, timeout=CHANGE_WAIT_S)
+
+    async def check_state(self) -> None:
+        """Load what another worker changed."""
+        if await run_in_thread(self.folder.stamp) != self.current.stamp:  # a disk may hang
+            async with self._lock:
+                self._activate(await run_in_thread(self._read_changes))
+
+    async def check_router(self) -> None:
+        """Load a router that was published."""
+        await self.check_state()  # another worker may have replaced the router that is followed
+        async with self._lock:
+            now = self.current
+            found = await run_in_thread(now.follower.check, build_budget(now.config))
+            if found is not None:
+                self._activate(await run_in_thread(now.with_router, found))
+
+    def _read_changes(self, stop: threading.Event | None = None) -> AdminState:
+        now, stamp = self.current, self.folder.stamp()
+        if stamp == now.stamp:
+            return now
+        state = self.folder.read()
+        base = now.base if state.reloads == now.state.reloads else self._reread()
+        return replace(open_admin_state(base, state, self.folder, now, stop), stamp=stamp)
+
+    def _activate(self, now: AdminState) -> None:
+        if (before := self.live.snapshot) is now:
+            return
+        self.live.swap(now)
+        now.apply_drains()
+        if before.digest != now.digest:  # requests under way may still use the router before
+            asyncio.get_running_loop().call_later(RELEASE_DELAY_S, release_memory)
+
+
+def open_admin_state(
+    base: Config,
+    state: State | None,
+    folder: StateFolder,
+    before: AdminState | None = None,
+    stop: threading.Event | None = None,
+    *,
+    reload_router: bool = False,
+) -> AdminState:
+    """Apply the state to the configuration, and load the router unless `before` has it.
+
+    With `reload_router` it is loaded in any case.
+
+    Without a state, as at the start, the folder's is read, and its audit log completed.
+    """
+    stamp = folder.stamp()
+    if state is None:
+        folder.prepare()
+        state = folder.read()
+        if state.last:
+            with suppress(ArtifactError), folder.lock(CHANGE_WAIT_S):  # else before the next change
+                folder.complete_audit(state)
+    config = state.apply_to(base, folder.path)
+    if before is not None and not reload_router and before.follower.location == config.router.path:
+        follower, loaded = before.follower, before.loaded
+    else:
+        follower = RouterFollower(config.router.path, folder.cache_for(config.router.path))
+        try:
+            loaded = follower.load(build_budget(config, stop))
+        except ArtifactError as error:
+            if state.router is None or not state.router.own:
+                raise
+            raise ArtifactError(
+                f"{error}. This router was changed through /admin: put its folder back, or delete "
+                f"{folder.path / STATE} to drop all changes"
+            ) from error
+    where = {"base": base, "state": state, "stamp": stamp, "follower": follower, "loaded": loaded}
+    return AdminState.from_config(config, loaded.router, loaded.digest, before, **where)
+
+
+def build_budget(config: Config, stop: threading.Event | None = None) -> FetchBudget:
+    """What fetching a router may take."""
+    limits = config.server.limits
+    return FetchBudget(limits.fetch_seconds, limits.router_bytes, stop)
+
+
+def build_busy_error() -> ApiError:
+    message = "another change is under way: try again when it is done. Nothing was changed"
+    return ApiError(503, message, "change_under_way", headers={"retry-after": f"{CHANGE_WAIT_S:.0f}"})
+
+
+def compute_etag(now: AdminState) -> str:
+    """A strong ETag of configuration, state and router: the same in every worker that has the same state."""
+    config = now.base.model_dump(mode="json")
+    content = json.dumps([config, now.state.sha256, now.digest], sort_keys=True)
+    return f'"{hashlib.sha256(content.encode()).hexdigest()[:32]}"'
+
+
+def check_if_match(if_match: str | None, current: str) -> None:
+    """Refuse a change that was meant for another state."""
+    if if_match is None or "*" in (given := [tag.strip() for tag in if_match.split(",")]) or current in given:
+        return
+    raise ApiError(
+        412,
+        f"the state has changed: If-Match is {if_match[:100]}, the ETag is now {current}. GET it again, then decide",
+        "stale",
+        headers={"etag": current},
+    )
+
+
+def find_state_folder(config: Config, config_path: Path | None) -> Path | None:
+    """The configured folder for changes, or one next to the configuration file; None if there is neither."""
+    if config.state is not None:
+        return Path(config.state).expanduser()
+    return None if config_path is None else config_path.resolve().parent / "ir3de-state"

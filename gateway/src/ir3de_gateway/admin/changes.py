@@ -1,0 +1,246 @@
+"""The changes that /admin can make: each returns the new state, or raises why it is refused."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Event
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from ir3de.serving import ScorerChoice, check_scheme, hide_user
+from ir3de_gateway.admin.fit_process import FitOrder, fit
+from ir3de_gateway.admin.follow import LoadedRouter, RouterFollower, is_address
+from ir3de_gateway.admin.state import RouterChoice, State, StateFolder
+from ir3de_gateway.api_errors import ApiError, validate
+from ir3de_gateway.config.experts import ExpertConfig
+from ir3de_gateway.config.models import Config
+from ir3de_gateway.config.part import Name, Part
+from ir3de_gateway.experts.snapshot import Snapshot, apply_routing_settings
+
+EXPERT_VARIABLE_PREFIX = "IR3DE_EXPERT_"  # /admin may send the values of variables with this prefix to experts
+
+
+class Upload(Part):
+    """A file of texts or statistics."""
+
+    name: Annotated[str, Field(min_length=1, max_length=1_000)]
+    """Its suffix tells the format: law.jsonl.gz, law.txt, law.stats"""
+    content: str
+    """The file in base64."""
+
+
+class ExpertAddition(Part):
+    """An expert to add, or more texts or another endpoint for one that exists."""
+
+    name: Name
+    """The name by which clients ask for it."""
+    upstream: dict[str, Any] | None = None
+    """Its endpoint, as in the configuration file; a new expert needs one."""
+    texts: list[str] | None = None
+    """Prompts of its domain."""
+    file: Upload | None = None
+    """Or a file with prompts, or with their statistics."""
+    merge: Annotated[bool, Field(strict=True)] = False
+    """Extend an expert that exists: add texts to its domain, or replace its endpoint."""
+    scorer: ScorerChoice = "keep"
+    """Whether the router keeps its scorer, or chooses it again as a fit does."""
+
+
+class RouterReplacement(Part):
+    """A router in place of the configured one."""
+
+    path: Annotated[str, Field(min_length=1, max_length=4_000)]
+    """The absolute path of a folder, or an address."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdminState(Snapshot):
+    """What serves, and where it comes from: the configuration file, the changes made by /admin, the router's files."""
+
+    base: Config  # as in the configuration file
+    state: State
+    stamp: object  # of the state file
+    follower: RouterFollower
+    loaded: LoadedRouter  # without the configuration's threshold and default
+
+    def apply_drains(self) -> None:
+        """Let the replicas know which of them are drained. Requests that have begun there go on."""
+        for name, expert in self.experts.items():
+            labels = self.state.drained.get(name, ())
+            for replica in expert.replicas:
+                replica.set_drained(replica.label in labels)
+
+    def with_router(self, loaded: LoadedRouter) -> AdminState:
+        """The same with a router that was published meanwhile."""
+        router = apply_routing_settings(loaded.router, self.config)
+        return replace(self, loaded=loaded, router=router, digest=loaded.digest)
+
+
+Changed = tuple[State, dict[str, Any] | None]  # and the router before and after, where it was fitted again
+
+
+def add_expert(now: AdminState, folder: StateFolder, more: ExpertAddition, stop: Event) -> Changed:
+    """The state with a new expert, or with more for one that exists."""
+    name, served, routed = more.name, more.name in now.experts, more.name in now.router.experts
+    if more.texts is not None and more.file is not None:
+        raise ApiError(422, "texts and file: give one of them", "invalid_field", "file")
+    domain = more.texts is not None or more.file is not None
+    if not more.merge and (served or (routed and domain)):
+        raise ApiError(409, f"{name!r} exists already: send merge: true to extend it, or DELETE it first", "exists")
+    if more.merge and not served and not routed:
+        raise ApiError(404, f"no expert {name!r} to extend: leave out merge to add it", "expert_not_found", "name")
+    if more.upstream is None and not served:
+        raise ApiError(422, "upstream: a new expert needs an endpoint, {base_url: …}", "invalid_field", "upstream")
+    if more.upstream is None and not domain:
+        raise ApiError(422, "nothing to do: give upstream, texts or file", "invalid_field")
+    state = now.state
+    if more.upstream is not None:
+        if "name" in more.upstream:
+            raise ApiError(422, "upstream.name: leave it out, `name` is enough", "invalid_field", "upstream.name")
+        expert = validate(ExpertConfig, {"name": name, **more.upstream}, "upstream")
+        _check_variables(expert, now.base)
+        state = state.with_expert(expert)
+        state.apply_to(now.base, folder.path)  # raises if they do not fit together, before anything is fitted
+    if not domain:
+        return state, None
+    check_changeable(now, "leave out texts and file")
+    router, found = _refit(now, folder, "more", more, stop)
+    return replace(state, router=router), found
+
+
+class ReplicaChange(Part):
+    """What is to become of a replica."""
+
+    drain: Annotated[bool, Field(strict=True)]
+    """Whether it gets no more requests; those that have begun go on to their end."""
+
+
+def drain_replica(now: AdminState, name: str, label: str, *, is_drained: bool) -> State:
+    """The state in which a replica is drained, or is not."""
+    expert = now.experts.get(name)
+    if expert is None:
+        raise ApiError(404, f"no expert {name[:200]!r}: GET /admin/experts lists them", "expert_not_found")
+    if not expert.replicas:
+        message = f"{name!r} has one address, in base_url: name it in replicas to drain it, or DELETE the expert"
+        raise ApiError(409, message, "no_replicas")
+    labels = [replica.label for replica in expert.replicas]
+    if label not in labels:
+        message = f"no replica {label[:200]!r} of {name!r}: there are {', '.join(labels)}"
+        raise ApiError(404, message, "replica_not_found")
+    return now.state.with_drained(name, label, is_drained=is_drained)
+
+
+def remove_expert(
+    now: AdminState, folder: StateFolder, name: str, stop: Event, *, keep_domain: bool, scorer: ScorerChoice
+) -> Changed:
+    """The state without an expert; with `keep_domain` the router keeps its domain, and others answer its prompts."""
+    config, routed = now.config, name in now.router.experts
+    served = name in now.experts
+    if not served and not (routed and not keep_domain):
+        raise ApiError(404, f"no expert {name[:200]!r}: GET /admin/experts lists them", "expert_not_found")
+    if served and len(now.experts) == 1:
+        raise ApiError(409, f"{name!r} is the only expert: add another first", "last_expert")
+    named = {"routing.default": config.routing.default, "routing.shadow": config.routing.shadow}
+    named |= {f"the fallbacks of {other.name}": name for other in config.experts if name in other.fallbacks}
+    if places := [place for place, mentioned in named.items() if mentioned == name]:
+        raise ApiError(
+            409, f"{name!r} is named as {', '.join(places)}: change that first, then remove it", "expert_in_use"
+        )
+    state = now.state.without(name, now.base)
+    if routed and not keep_domain:
+        check_changeable(now, "remove its endpoint alone with ?domain=keep")
+        if len(now.router.experts) == 1:
+            raise ApiError(409, f"{name!r} is the only domain of the router: add another first", "last_expert")
+        router, found = _refit(now, folder, "remove", ExpertAddition(name=name, scorer=scorer), stop)
+        return replace(state, router=router), found
+    return state, None
+
+
+def choose_router(now: AdminState, given: RouterReplacement | None) -> State:
+    """The state with another router, or with the configured one again."""
+    if given is None:
+        return replace(now.state, router=None)
+    if is_address(given.path):
+        check_scheme(given.path)
+    if is_address(given.path) and hide_user(given.path) != given.path:
+        raise ApiError(422, "path: must not hold a user or password: use the environment", "invalid_field", "path")
+    if not is_address(given.path) and not Path(given.path).is_absolute():
+        raise ApiError(422, f"path: must be absolute, found {given.path[:200]!r}", "invalid_field", "path")
+    return replace(now.state, router=RouterChoice(given.path))
+
+
+def check_changeable(now: AdminState, otherwise: str) -> None:
+    """Refuse to change the domains of a router at an address, or of a serving copy."""
+    path = now.follower.shown
+    if is_address(path):
+        raise ApiError(
+            409,
+            f"the router comes from {path}: change it where it was made, with `ir3de add` or `ir3de remove`, and "
+            f"publish it again, or {otherwise}",
+            "router_elsewhere",
+        )
+    if now.loaded.header.get("serving"):
+        raise ApiError(
+            409,
+            f"{path} is a serving copy: it can route, but not change. PUT /admin/router with the router that it was "
+            f"made from, or {otherwise}",
+            "serving_copy",
+        )
+
+
+def _check_variables(expert: ExpertConfig, config: Config) -> None:
+    """An admin must not be able to send any secret of this process to an address of their choice."""
+    allowed = {name for known in config.experts for name in known.list_variables()}
+    named = [name for name in expert.list_variables() if not name.startswith(EXPERT_VARIABLE_PREFIX)]
+    found = next((name for name in named if name not in allowed), None)
+    if found is None:
+        return
+    place = "upstream.api_key_env" if found == expert.api_key_env else "upstream.replicas"
+    message = f"{place}: {found} is not allowed. Use a variable that the configuration names for an expert, or one"
+    raise ApiError(422, f"{message} that begins with {EXPERT_VARIABLE_PREFIX}", "invalid_field", place)
+
+
+def _refit(
+    now: AdminState, folder: StateFolder, action: Any, more: ExpertAddition, stop: Event
+) -> tuple[RouterChoice, dict[str, Any] | None]:
+    """Fit the changed router into a folder of the state folder, and compare it with the original, which stays."""
+    source, limits = Path(now.config.router.path).expanduser().resolve(), now.config.server.limits
+    made = folder.new_router(source)
+    order = FitOrder(
+        str(source),
+        str(made),
+        action,
+        more.name,
+        more.texts,
+        scorer_choice=more.scorer,
+        threshold=now.config.routing.threshold,
+        default=now.config.routing.default,
+        seconds=limits.fit_seconds,
+        memory_bytes=limits.fit_memory_bytes,
+        text_bytes=limits.fit_text_bytes,
+    )
+    with tempfile.TemporaryDirectory(prefix="ir3de-upload-") as uploads:
+        if more.file is not None:
+            order = replace(order, file=_write_upload(more.file, Path(uploads)), file_name=more.file.name)
+        found = fit(order, stop)
+    choice = now.state.router
+    base = choice.base if choice is not None and choice.own else now.digest
+    return folder.adopt(made, base), found
+
+
+def _write_upload(upload: Upload, folder: Path) -> str:
+    """Write an uploaded file and return its path. Of the client's file name only the suffixes are kept: the format."""
+    try:
+        content = base64.b64decode(upload.content, validate=True)
+    except binascii.Error as error:
+        raise ApiError(422, f"file.content: must be base64 ({error})", "invalid_field", "file.content") from None
+    suffixes = re.search(r"(?:\.[A-Za-z0-9]{1,16}){0,2}$", upload.name)
+    path = folder / f"upload{suffixes.group() if suffixes else ''}"
+    path.write_bytes(content)
+    return str(path)

@@ -1,0 +1,253 @@
+"""The state folder: what /admin changed. The configuration file itself is never written.
+
+    state.json            experts added, replaced and removed, and the router; written last, in one step
+    router-<digest>/      the router as /admin changed it
+    audit.jsonl           who changed what, one line per change
+    gateway.json          what is served, where a command line named it
+    cache/                routers that were fetched, and the files that workers map; may be deleted
+
+`state.json` also holds the audit line of its last change. If a crash prevents the line, it is written later from there.
+Nobody but the gateway's own user may read the files: they name endpoints, and who changed what.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from ir3de.errors import ArtifactError, InputError
+from ir3de.serving import files, holds_router, inspect_router, is_ours, read_header, stamp
+from ir3de_gateway.config.experts import ExpertConfig
+from ir3de_gateway.config.models import Config
+from ir3de_gateway.config.routing import RouterConfig
+from ir3de_gateway.workers.folder import is_first_to_say
+
+log = logging.getLogger("ir3de.gateway")
+
+KIND, VERSION = "ir3de.state", 1
+STATE, AUDIT, CACHE = "state.json", "audit.jsonl", "cache"
+MAX_LINE_BYTES = 8_192  # of a line of the audit log
+
+_OWN_NAMES = re.compile(rf"{STATE}|{AUDIT}|{CACHE}|gateway\.json|\.?router-\w+|pins-.*|keys.*\.numbers.*|\..*\.part")
+
+
+@dataclass(frozen=True)
+class RouterChoice:
+    """A router in place of the configured one."""
+
+    path: str  # a folder or an address; if `own`, the name of a folder next to `state.json`
+    own: bool = False  # changed by /admin
+    base: str = ""  # digest of the router that /admin changed first
+
+
+@dataclass(frozen=True)
+class State:
+    """Everything that /admin changed."""
+
+    experts: tuple[ExpertConfig, ...] = ()  # added, or replacing configured experts of the same name
+    removed: tuple[str, ...] = ()
+    router: RouterChoice | None = None
+    reloads: int = 0  # a worker that finds a new number reads the configuration file again
+    changes: int = 0
+    last: Mapping[str, Any] = field(default_factory=dict)  # the audit line of the last change
+    sha256: str = ""  # of the file's content
+    drained: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # names of replicas, by their expert
+
+    def apply_to(self, base: Config, folder: Path) -> Config:
+        """The configuration with the changes."""
+        changed = {expert.name: expert for expert in self.experts}
+        experts = [changed.pop(own.name, own) for own in base.experts if own.name not in self.removed]
+        router = base.router
+        if self.router is not None:
+            path = str(folder / self.router.path) if self.router.own else self.router.path
+            router = RouterConfig(path=path, follow=base.router.follow)
+        try:
+            return Config(**{**dict(base), "router": router, "experts": (*experts, *changed.values())})
+        except ValidationError as error:
+            found = "; ".join(fault["msg"].removeprefix("Value error, ") for fault in error.errors())
+            raise InputError(
+                f"the configuration and the changes made through /admin ({folder / STATE}) do not fit together: {found}"
+            ) from error
+
+    def with_expert(self, expert: ExpertConfig) -> State:
+        """The state with that expert, which replaces one of the same name."""
+        experts = {own.name: own for own in self.experts} | {expert.name: expert}
+        removed = tuple(name for name in self.removed if name != expert.name)
+        return replace(self, experts=tuple(experts.values()), removed=removed)
+
+    def without(self, name: str, base: Config) -> State:
+        """The state without that expert; `base` says whether the configuration has it."""
+        experts = tuple(own for own in self.experts if own.name != name)
+        gone = (name,) if name in base.by_name and name not in self.removed else ()
+        drained = {expert: labels for expert, labels in self.drained.items() if expert != name}
+        return replace(self, experts=experts, removed=(*self.removed, *gone), drained=drained)
+
+    def with_drained(self, name: str, label: str, *, is_drained: bool) -> State:
+        """The state in which a replica of that expert gets no requests, or gets them again."""
+        labels = [one for one in self.drained.get(name, ()) if one != label] + [label] * is_drained
+        drained = {expert: own for expert, own in self.drained.items() if expert != name}
+        return replace(self, drained=drained | ({name: tuple(labels)} if labels else {}))
+
+
+class StateFolder:
+    """The state folder. Writers hold its lock."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @contextmanager
+    def lock(self, wait_s: float) -> Iterator[None]:
+        """Keep other writers out, and remove what a crash left. The folder is made if there is none."""
+        files.make_folder(self.path, mode=0o700)
+        with files.lock_folder(self.path, wait_s=wait_s):
+            for path in self.path.glob(f".{STATE}.*.part"):
+                path.unlink(missing_ok=True)
+            yield
+
+    def prepare(self) -> None:
+        """Make the folder, or take the permissions of others away, which earlier versions gave them."""
+        try:
+            files.make_folder(self.path, mode=0o700)
+            for path in (self.path / STATE, self.path / AUDIT):
+                if path.exists():
+                    path.chmod(0o600)
+            if all(_OWN_NAMES.fullmatch(path.name) for path in self.path.iterdir()):
+                self.path.chmod(0o700)  # a folder that holds other things, too, is not only ours
+        except OSError as error:
+            if is_first_to_say(f"the state folder {self.path} cannot be used"):
+                advice = "let this user write it, or name another folder (state, --state)"
+                log.warning("the state folder %s cannot be used: %s; %s", self.path, error.strerror or error, advice)
+
+    def stamp(self) -> object:
+        """A value that differs from one state to the next and is cheap to read."""
+        return stamp(self.path / STATE)
+
+    def read(self) -> State:
+        """The state; an empty one if there is no file."""
+        path = self.path / STATE
+        if not path.exists():
+            return State()
+        header = files.read_json(path, kind=KIND, version=VERSION)
+        files.check_seal(header, path)
+        try:
+            router = None if header["router"] is None else RouterChoice(**header["router"])
+            experts = tuple(ExpertConfig(**expert) for expert in header["experts"])
+            drained = {name: tuple(labels) for name, labels in header.get("drained", {}).items()}
+            counters = int(header["reloads"]), int(header["changes"])
+            removed, last = tuple(header["removed"]), header["last"]
+            return State(experts, removed, router, *counters, last, header["sha256"], drained)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ArtifactError(f"{path} is damaged: {error!r}. Put a copy of it back, or delete it") from error
+
+    def write(self, state: State, line: Mapping[str, Any]) -> State:
+        """Write the state, with the audit line of its last change, in one step."""
+        changes = state.changes + 1
+        last = {**line, "change": changes}
+        header = {
+            "kind": KIND,
+            "version": VERSION,
+            "experts": [expert.model_dump(mode="json", exclude_defaults=True) for expert in state.experts],
+            "removed": list(state.removed),
+            **({"drained": {name: list(labels) for name, labels in state.drained.items()}} if state.drained else {}),
+            "router": None if state.router is None else vars(state.router),
+            "reloads": state.reloads,
+            "changes": changes,
+            "last": last,
+        }
+        sealed = files.seal(header)
+        files.write(self.path / STATE, files.to_json(sealed), private=True)
+        return replace(state, changes=changes, last=last, sha256=sealed["sha256"])
+
+    # routers ----------------------------------------------------------------------------------------------------
+
+    def new_router(self, source: Path) -> Path:
+        """A folder for the next router. It has links to the files of the last one, so that few are written."""
+        folder = Path(tempfile.mkdtemp(prefix=".router-", dir=self.path))
+        if source.parent == self.path:
+            for path in filter(is_ours, source.iterdir()):
+                with suppress(OSError):
+                    os.link(path, folder / path.name)
+        return folder
+
+    def adopt(self, made: Path, base: str) -> RouterChoice:
+        """Give a new router its name, by its digest."""
+        choice = RouterChoice(f"router-{str(read_header(made)['sha256'])[:16]}", own=True, base=base)
+        folder = self.path / choice.path
+        if holds_router(folder) and inspect_router(folder).whole:  # the same router existed before, and may be serving
+            shutil.rmtree(made)
+            return choice
+        shutil.rmtree(folder, ignore_errors=True)
+        made.rename(folder)
+        return choice
+
+    def cache_for(self, location: str) -> Path:
+        """The folder for what is fetched and mapped of the router at a location."""
+        return self.path / CACHE / hashlib.sha256(location.encode()).hexdigest()[:16]
+
+    def drop_routers(self, state: State, base: Config) -> None:
+        """Remove routers that no longer serve, and what a crash left. Processes that have them mapped keep them."""
+        in_use = {self.cache_for(config.router.path) for config in (base, state.apply_to(base, self.path))}
+        for cache in (self.path / CACHE).glob("*"):
+            if cache not in in_use:
+                shutil.rmtree(cache, ignore_errors=True)
+        for folder in (*self.path.glob("router-*"), *self.path.glob(".router-*")):
+            if state.router is None or folder.name != state.router.path:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    # audit ------------------------------------------------------------------------------------------------------
+
+    def record(self, line: Mapping[str, Any]) -> None:
+        """Append a line to the audit log, and wait until it is on disk."""
+        path = self.path / AUDIT
+        try:
+            with open(path, "ab+", opener=_open_private) as file:
+                torn = file.tell() > 0 and file.seek(-1, os.SEEK_END) >= 0 and file.read(1) != b"\n"
+                file.write(b"\n" * torn + json.dumps(line).encode() + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise ArtifactError(f"cannot write {path}: {error.strerror or error}") from error
+
+    def complete_audit(self, state: State) -> None:
+        """Write the audit line of the last change if a crash or a full disk prevented it."""
+        if state.last and not self._has_line(state):
+            self.record(state.last)
+
+    def _has_line(self, state: State) -> bool:
+        return any(line.get("change") == state.changes for line in self.history(50))
+
+    def history(self, most: int) -> list[dict[str, Any]]:
+        """The last lines of the audit log, newest first, without incomplete ones."""
+        try:
+            with (self.path / AUDIT).open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(0, size - most * MAX_LINE_BYTES))
+                lines = file.read().splitlines()  # the first one may be incomplete
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise ArtifactError(f"cannot read {self.path / AUDIT}: {error.strerror or error}") from error
+        found: list[dict[str, Any]] = []
+        for line in reversed(lines):
+            with suppress(ValueError):
+                entry = json.loads(line)
+                found += [entry] if isinstance(entry, dict) else []
+            if len(found) >= most:
+                break
+        return found
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

@@ -1,0 +1,1 @@
+"""The commands that the gateway adds to `ir3de`: serve, config and keys."""

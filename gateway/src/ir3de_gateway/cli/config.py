@@ -1,0 +1,194 @@
+"""config init, validate, show, schema: the configuration file of the gateway."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ir3de.cli.plugins import (
+    FAINT,
+    Output,
+    force_option,
+    hint,
+    line,
+    output_options,
+    refuse_existing,
+    refuse_other_name,
+)
+from ir3de.errors import InputError
+from ir3de_gateway.cli.options import (
+    check_config,
+    config_argument,
+    count,
+    expert_option,
+    need_gateway,
+    show_checked,
+    show_findings,
+)
+
+if TYPE_CHECKING:
+    from ir3de_gateway.config.template import Endpoint
+
+OTHER_NAMES = {"check": "validate", "test": "validate", "verify": "validate", "new": "init", "print": "show"}
+EXAMPLES = ("law", "maths")  # experts of a template for which none were named
+
+
+class ConfigGroup(click.Group):
+    """Knows what other tools call its commands."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        refuse_other_name(self, ctx, args[0], OTHER_NAMES)
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=ConfigGroup)
+def config() -> None:
+    """Write, check and show the gateway's configuration.
+
+    Without FILE, the commands use $IR3DE_CONFIG or ir3de.yaml.
+
+    \b
+    Examples:
+      ir3de config init --router router
+      ir3de config validate --ping
+      ir3de config show
+    """
+
+
+@config.command()
+@config_argument
+@click.option("--router", metavar="FOLDER", help="Router whose experts the file should name.")
+@expert_option
+@force_option
+@output_options
+def init(file: str | None, router: str | None, experts: list[Endpoint], force: bool, out: Output) -> None:
+    """Write a commented configuration to begin with.
+
+    \b
+    Examples:
+      ir3de config init --router router
+      ir3de config init gateway.yaml --expert law=http://127.0.0.1:8001/v1
+    """
+    need_gateway()
+    from ir3de.serving import files
+    from ir3de_gateway.config.load import find_config_file
+    from ir3de_gateway.config.template import build_template, suggest_endpoints
+    from ir3de_gateway.validation import read_router_facts
+
+    path = find_config_file(file)
+    refuse_existing(path, force=force)
+    facts = read_router_facts(router) if router else None
+    named = experts or suggest_endpoints(facts.experts if facts else EXAMPLES)
+    place = router or "router"
+    if "://" not in place and not Path(place).expanduser().is_absolute():
+        place = os.path.relpath(place, path.parent)  # as the file has to name it
+    files.write(path, build_template(place, named).encode())
+    out.json({"path": str(path), "router": router, "experts": [expert.name for expert in named]})
+    out.result(line(("wrote ", ""), (str(path), "bold")))
+    if not router:
+        out.warn(_describe_examples(path, named, has_experts=bool(experts)))
+    out.note(hint(f"ir3de config validate {path}"))
+
+
+@config.command()
+@config_argument
+@click.option("--ping", is_flag=True, help="Also ask each endpoint for its models.")
+@output_options
+@click.pass_context
+def validate(context: click.Context, file: str | None, ping: bool, out: Output) -> None:
+    """Check a configuration, and that it fits the router.
+
+    The exit code is 1 if the gateway cannot serve it; with --ping, also if an endpoint does not answer, fails, or
+    refuses its key. Warnings do not change the exit code.
+
+    \b
+    Example:
+      ir3de config validate ir3de.yaml --ping
+    """
+    need_gateway()
+    from ir3de_gateway import validation
+    from ir3de_gateway.config.findings import ConfigError, sort_findings
+    from ir3de_gateway.config.load import find_config_file, read
+
+    path = find_config_file(file)
+    try:
+        checked = check_config(read(path), path, needs_router=False)
+    except ConfigError as error:
+        found = sort_findings([*error.findings, *validation.check_router_path(path)])
+        out.json({"ok": False, "file": str(path), "findings": [vars(finding) for finding in found]})
+        show_findings(found, out)
+        raise InputError(f"{path}: {count(len(found), 'problem')}") from None
+    if ping:
+        with out.spinner("asking the endpoints"):
+            checked.findings.extend(validation.ping_experts(checked.config.experts))
+    checked.findings.extend(validation.check_state_folder(checked.config, path))
+    checked = checked.with_lines(path)
+    show_checked(checked, out, file=str(path))
+    if checked.errors:  # the table above says which
+        raise InputError(f"{path}: {count(len(checked.errors), 'problem')}")
+    warned = f", {count(len(checked.findings), 'warning')}" if checked.findings else ""
+    out.result(line((f"{path} can be served", "green"), (warned, "yellow")))
+
+
+@config.command()
+@config_argument
+@output_options
+def show(file: str | None, out: Output) -> None:
+    """Show the configuration in effect, with every default.
+
+    Secrets are not shown, only whether their variables are set.
+
+    \b
+    Example:
+      ir3de config show --json
+    """
+    need_gateway()
+    import yaml
+
+    from ir3de_gateway import validation
+    from ir3de_gateway.config.load import find_config_file, list_variables, read
+
+    path = find_config_file(file)
+    settings, changes = validation.apply_admin_state(read(path, secrets=False), path)
+    for finding in changes:
+        out.warn(finding.message)
+    state = {name: "set" if there else "not set" for name, there in list_variables(settings).items()}
+    document = settings.model_dump(mode="json")
+    out.json({"file": str(path), "config": document, "secrets": state})
+    if not out.as_json:
+        text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120)
+        secret = re.compile(rf"^(.*_env: |\s*- )({'|'.join(map(re.escape, state))})$", flags=re.M)
+        text = secret.sub(lambda found: f"{found[0]}  # {state[found[2]]}", text)
+        out.note(line((f"# {path}", FAINT)))
+        click.echo(text.rstrip())
+
+
+@config.command()
+@output_options
+def schema(out: Output) -> None:
+    """Print the JSON Schema of the configuration, for editors.
+
+    \b
+    Example:
+      ir3de config schema > ir3de.schema.json
+    """
+    need_gateway()
+    from ir3de_gateway.config.load import format_schema
+
+    click.echo(format_schema().rstrip())
+
+
+def _describe_examples(path: Path, named: Sequence[Endpoint], *, has_experts: bool) -> str:
+    """What somebody must change in a file that was written without a router."""
+    again = f"`ir3de config init {path} --router FOLDER --force`"
+    if has_experts:
+        return f"router.path in {path} is an example: name your router there, or use {again}"
+    experts = " and ".join(expert.name for expert in named)
+    return f"router.path and the experts {experts} in {path} are examples: change them, or let {again} name your own"

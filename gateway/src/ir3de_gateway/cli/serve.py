@@ -1,0 +1,185 @@
+"""serve: start the gateway from a file, from options, or as a demonstration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ir3de.cli.plugins import Output, is_router, line, output_options
+from ir3de.errors import ArtifactError, InputError, name_some
+from ir3de_gateway.cli.options import (
+    CheckedConfig,
+    check_config,
+    config_argument,
+    count,
+    expert_option,
+    need_gateway,
+    show_checked,
+)
+from ir3de_gateway.cli.welcome import announce
+
+if TYPE_CHECKING:
+    from ir3de_gateway.config.load import Source
+    from ir3de_gateway.config.template import Endpoint
+
+INTERRUPTED_EXIT_CODE = 130
+
+
+@click.command()
+@config_argument
+@click.option("--router", metavar="FOLDER", help="The router: a folder, or an address such as s3://bucket/router.")
+@expert_option
+@click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
+@click.option("--port", type=click.IntRange(0, 65_535), help="Port to listen on; 0 picks a free one.  [default: 8100]")
+@click.option("--workers", type=click.IntRange(1, 256), help="Number of processes.  [default: 1]")
+@click.option("--open", "is_open", is_flag=True, help="Serve other machines without a key.")
+@click.option("--state", metavar="FOLDER", help="Folder for the changes made through /admin.")
+@click.option("--dry-run", is_flag=True, help="Check everything, show it, and do not serve.")
+@click.option("--demo", is_flag=True, help="Serve small local experts that need nothing else.")
+@output_options
+@click.pass_context
+def serve(
+    context: click.Context,
+    /,
+    file: str | None,
+    router: str | None,
+    experts: list[Endpoint],
+    is_open: bool,
+    state: str | None,
+    dry_run: bool,
+    demo: bool,
+    out: Output,
+    **server: Any,
+) -> None:
+    """Serve the experts behind one OpenAI-compatible endpoint.
+
+    Clients send model="auto" and each prompt goes to the right expert; a page at / shows why. Without FILE, the
+    gateway reads $IR3DE_CONFIG or ir3de.yaml; with --router and --expert it needs no file. What /admin changes is
+    kept in a folder, which is named at the start, and is there again after a restart of the same command.
+
+    Ctrl-C lets running requests finish; a second Ctrl-C stops at once.
+
+    \b
+    Examples:
+      ir3de serve --demo
+      ir3de serve --demo --router router
+      ir3de serve ir3de.yaml --port 8080 --workers 4
+      ir3de serve --router router --expert law=http://127.0.0.1:8001/v1 --expert maths=http://127.0.0.1:8002/v1#qwen
+    """
+    if demo and (file or experts):
+        raise click.UsageError("--demo brings its own experts: leave the file and --expert out")
+    need_gateway(local=demo)
+    from ir3de_gateway.server import read_log_level
+
+    overrides = _overrides(router, experts, server, is_open=is_open)
+    if state is not None:
+        overrides["state"] = str(Path(state).expanduser().absolute())
+    with _open_source(file, overrides, out, demo=demo, dry_run=dry_run) as source:
+        # the processes that serve load the hooks themselves, and refuse those that they cannot load
+        checked = check_config(source.read(), source.path, loads_hooks=dry_run).with_lines(source.path)
+        if dry_run:
+            show_checked(_check_state(checked, source.path).with_lines(source.path), out)
+        if checked.errors:  # the table of a dry run says which
+            problems = count(len(checked.errors), "problem")
+            raise InputError(f"this cannot be served: {problems}" if dry_run else "; ".join(checked.errors))
+        if dry_run:
+            read_log_level(checked.config)  # refuses what `serve` would refuse
+            out.result(line(("all is well: this can be served", "green")))
+        elif not _serve(source, checked, out, demo=demo):
+            context.exit(INTERRUPTED_EXIT_CODE)
+
+
+def _check_state(checked: CheckedConfig, path: Path | None) -> CheckedConfig:
+    from ir3de_gateway.validation import check_state_folder
+
+    return checked._replace(findings=[*checked.findings, *check_state_folder(checked.config, path)])
+
+
+def _serve(source: Source, checked: CheckedConfig, out: Output, *, demo: bool) -> bool:
+    from ir3de_gateway import server
+    from ir3de_gateway.http.admin_token import provide_admin_token
+
+    for finding in checked.findings:
+        out.warn(str(finding))
+    # where nobody watches, what is printed ends in a log, and no token belongs there
+    shows_link = out.as_json or demo or out.shows_progress
+    with provide_admin_token(checked.config.server) if shows_link else nullcontext() as token:
+        return server.serve(source, ready=lambda address: announce(address, source, checked, out, token))
+
+
+@contextmanager
+def _open_source(
+    file: str | None, overrides: dict[str, Any], out: Output, *, demo: bool, dry_run: bool
+) -> Iterator[Source]:
+    """The configuration file with the overrides; no file if they suffice. With `demo`, local experts run meanwhile."""
+    from ir3de_gateway.config.load import Source, find_config_file, merge_overrides
+
+    if demo:
+        from ir3de_gateway.local.llama_cpp import demo as run_local_experts
+
+        own = overrides.get("router", {}).get("path")
+        with run_local_experts(out.remark, router=own) as config:
+            yield Source(None, merge_overrides(config.model_dump(mode="json"), overrides))
+    else:
+        enough = file is None and "router" in overrides and "experts" in overrides
+        if enough and "state" not in overrides:
+            overrides = overrides | _keep_state(overrides, out, dry_run=dry_run)
+        path = None if enough else find_config_file(file)
+        if file is not None and is_router(file):
+            raise InputError(f"{file} is a router, and FILE is a configuration: name the router with --router {file}")
+        if path is not None and not path.exists() and file is None and "experts" not in overrides:
+            _refuse_no_experts(overrides.get("router", {}).get("path"))
+        if path is not None and not path.exists():
+            raise ArtifactError(
+                f"no configuration at {path}: write one with `ir3de config init {path} --router FOLDER`, serve without "
+                "one by --router FOLDER --expert NAME=URL, or try `ir3de serve --demo`"
+            )
+        yield Source(path, overrides)
+
+
+def _refuse_no_experts(router: str | None) -> None:
+    """Refuse a router without experts, with the names that the experts need."""
+    if router is None or not is_router(router):
+        return  # told otherwise
+    from ir3de.serving import read_expert_names
+
+    names = read_expert_names(router)
+    raise InputError(
+        f"--router has no models to route to: add --expert NAME=URL for each of {name_some(names)}, or --demo for "
+        "small local models"
+    )
+
+
+def _keep_state(overrides: dict[str, Any], out: Output, *, dry_run: bool) -> dict[str, Any]:
+    """The setting that keeps changes through /admin; none if no folder can be written, which is said."""
+    from ir3de_gateway.admin.state_home import find_relatives, find_state_home, prepare_state_home
+
+    served = overrides["router"]["path"], overrides["experts"]
+    try:
+        folder = find_state_home(*served)
+        if not dry_run:
+            prepare_state_home(folder, *served)
+    except (ArtifactError, RuntimeError) as error:  # RuntimeError: this user has no home folder
+        out.warn(f"changes made through /admin are lost when this gateway stops: {error}. Name a folder with --state")
+        return {}
+    if relatives := find_relatives(folder):
+        out.warn(
+            f"changes that were made under other --expert options are not used here. They are in {relatives[0]}: "
+            "--state with that folder takes them over"
+        )
+    return {"state": str(folder)}
+
+
+def _overrides(router: str | None, experts: list[Endpoint], server: dict[str, Any], *, is_open: bool) -> dict[str, Any]:
+    """The options as settings of the configuration."""
+    overrides: dict[str, Any] = {}
+    if router is not None:
+        overrides["router"] = {"path": router if "://" in router else str(Path(router).expanduser().absolute())}
+    if experts:
+        overrides["experts"] = [{key: value for key, value in one._asdict().items() if value} for one in experts]
+    settings = {key: value for key, value in server.items() if value is not None} | ({"open": True} if is_open else {})
+    return overrides | ({"server": settings} if settings else {})

@@ -1,0 +1,197 @@
+"""Reads the configuration. All problems are reported at once, each with its line, its field and what to do."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from ir3de.errors import InputError, describe_value
+from ir3de_gateway.api_errors import list_faults
+from ir3de_gateway.config import findings, tls, yaml_parser
+from ir3de_gateway.config.experts import ExpertConfig
+from ir3de_gateway.config.findings import ConfigError, Finding, join_path, sort_findings
+from ir3de_gateway.config.models import Config, list_name_problems
+from ir3de_gateway.config.part import read_variable, resolve_path
+from ir3de_gateway.config.yaml_parser import Document, FieldPath
+
+DEFAULT_FILE = "ir3de.yaml"
+SCHEMA_ID = "urn:ir3de:config:1"
+SOURCE_VARIABLE = "IR3DE_SERVE_SOURCE"  # tells worker processes where their configuration is
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a configuration comes from: a file, and the overrides of the command line."""
+
+    path: Path | None = None
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+
+    def read(self, *, secrets: bool = True) -> Config:
+        """The configuration as it is now."""
+        if self.path is not None:
+            return read(self.path, secrets=secrets, overrides=self.overrides)
+        document = Document("the command line", {})
+        return parse_config(document, Path.cwd() / DEFAULT_FILE, secrets=secrets, overrides=self.overrides)
+
+    def to_environment(self) -> None:
+        """Put it into the environment for the worker processes."""
+        path = None if self.path is None else str(self.path.resolve())
+        os.environ[SOURCE_VARIABLE] = json.dumps({"path": path, "overrides": self.overrides})
+
+    @classmethod
+    def from_environment(cls) -> Source:
+        """The source that `to_environment` left; otherwise what `ir3de serve` would read."""
+        given = os.environ.get(SOURCE_VARIABLE)
+        if given is None:
+            return cls(find_config_file())
+        source = json.loads(given)
+        return cls(None if source["path"] is None else Path(source["path"]), source["overrides"])
+
+
+def find_config_file(given: str | Path | None = None) -> Path:
+    """The file to read: the one given, else $IR3DE_CONFIG, else ir3de.yaml here."""
+    return Path(given or os.environ.get("IR3DE_CONFIG") or DEFAULT_FILE).expanduser()
+
+
+def read(path: Path, *, secrets: bool = True, overrides: Mapping[str, Any] | None = None) -> Config:
+    """The configuration of a file, with absolute paths; with `secrets`, all variables that it names must be set."""
+    return parse_config(yaml_parser.read(path), path, secrets=secrets, overrides=overrides)
+
+
+def parse_config(
+    document: Document, path: Path, *, secrets: bool = True, overrides: Mapping[str, Any] | None = None
+) -> Config:
+    """The configuration of a document with `overrides`; relative paths start at the folder of `path`."""
+    if document.value is None:
+        raise InputError(f"{document.name} is empty: `ir3de config init` writes an example")
+    if not isinstance(document.value, dict):
+        raise InputError(f"{document.name}: expected fields such as `router:`, found {describe_value(document.value)}")
+    name, literal = document.name, list(findings.find_literal_secrets(document, document.value, ()))
+    merged = merge_overrides(document.value, overrides or {})
+    try:
+        # strict JSON validation accepts lists for tuples and 1 for 1.0, but not "1" for 1
+        config = resolve_paths(Config.model_validate_json(json.dumps(merged), strict=True), path)
+    except ValidationError as error:
+        problems = [*literal, *findings.convert_errors(document, list_faults(error))]
+        problems += _find_wrong_names(merged, document)  # pydantic does not come to these where a field is wrong
+        problems += find_unset_variables(merged, document) if secrets else []
+        raise ConfigError(name, _keep_first(problems)) from None
+    problems = [*literal]  # in a field that takes anything, such as an expert's defaults
+    if secrets:
+        problems += [*find_unset_variables(merged, document), *tls.find_problems(config, document)]
+    if problems:
+        raise ConfigError(name, _keep_first(problems))
+    return config
+
+
+def _keep_first(problems: Sequence[Finding]) -> list[Finding]:
+    """The first problem of each field, in the order of the file."""
+    found: dict[str, Finding] = {}
+    for one in problems:
+        found.setdefault(one.where, one)
+    return sort_findings(list(found.values()))
+
+
+def _find_wrong_names(value: Mapping[str, Any], document: Document) -> list[Finding]:
+    """Names of experts that do not fit, as far as a file that is wrong elsewhere says."""
+    listed, routing = value.get("experts"), value.get("routing")
+    experts = [one if isinstance(one, Mapping) else {} for one in listed] if isinstance(listed, list) else []
+    if not experts or not all(isinstance(one.get("name"), str) for one in experts):
+        return []
+    named = [(one["name"], _list_texts(one.get("fallbacks"))) for one in experts]
+    others = routing if isinstance(routing, Mapping) else {}
+    mentioned = [own if isinstance(own := others.get(field), str) else None for field in ("default", "shadow")]
+    return [findings.convert_problem(document, one) for one in list_name_problems(named, *mentioned)]
+
+
+def _list_texts(value: Any) -> list[str]:
+    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
+
+
+def merge_overrides(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """`below` with the fields of `above`; experts of the same name are replaced, the others stay."""
+    result = dict(below)
+    for key, value in above.items():
+        before = result.get(key)
+        if isinstance(value, Mapping) and isinstance(before, Mapping):
+            result[key] = merge_overrides(before, value)
+        elif key == "experts" and isinstance(before, list):
+            names = [expert["name"] for expert in value]  # a list: what the file has for a name may be unhashable
+            kept = [one for one in before if not (isinstance(one, Mapping) and one.get("name") in names)]
+            result[key] = [*kept, *value]
+        else:
+            result[key] = value
+    return result
+
+
+def resolve_paths(config: Config, path: Path) -> Config:
+    """The configuration with absolute paths: relative ones start at the folder of `path`."""
+
+    def absolute(given: str | None) -> str | None:
+        return resolve_path(path, given) if given and given != "-" else given
+
+    def absolute_tls(expert: ExpertConfig) -> ExpertConfig:
+        if expert.tls is None:
+            return expert
+        files = {name: absolute(given) for name, given in expert.tls.model_dump().items()}
+        return expert.model_copy(update={"tls": expert.tls.model_copy(update=files)})
+
+    logs = config.logs
+    return config.model_copy(
+        update={
+            "router": config.router.model_copy(update={"path": absolute(config.router.path)}),
+            "logs": logs.model_copy(update={"access": absolute(logs.access), "decisions": absolute(logs.decisions)}),
+            "state": absolute(config.state),
+            "server": config.server.model_copy(update={"keys_file": absolute(config.server.keys_file)}),
+            "experts": tuple(map(absolute_tls, config.experts)),
+            "hooks": config.hooks.resolve(path),
+        }
+    )
+
+
+def list_variables(config: Config) -> dict[str, bool]:
+    """Every environment variable that may hold a secret, and whether it is set."""
+    names = [*list_client_variables(config), config.server.admin_token_env]
+    names += [name for expert in config.experts for name in expert.list_variables()]
+    names += [hook.token_env for hook in (*config.hooks.before, *config.hooks.after) if hook.token_env]
+    return {name: read_variable(name) is not None for name in names}
+
+
+def list_client_variables(config: Config) -> tuple[str, ...]:
+    """The variables that may hold clients' keys."""
+    return config.server.api_keys_env or ("IR3DE_API_KEY",)
+
+
+def find_unset_variables(value: Any, document: Document, path: FieldPath = ()) -> list[Finding]:
+    """Environment variables that the configuration names and that are not set. The admin token's may be."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    found = []
+    for key, below in inner:
+        here = (*path, key)
+        if isinstance(key, str) and key.endswith("_env") and key != "admin_token_env":
+            named = [(here, below)] if isinstance(below, str) else [((*here, i), n) for i, n in enumerate(below or ())]
+            unset = [(where, name) for where, name in named if isinstance(name, str) and not read_variable(name)]
+            found += [
+                Finding("error", join_path(where), findings.describe_unset(name), document.line(where))
+                for where, name in unset
+            ]
+        else:
+            found += find_unset_variables(below, document, here)
+    return found
+
+
+def build_schema() -> dict[str, Any]:
+    """The JSON Schema of a configuration file."""
+    return {"$schema": DIALECT, "$id": SCHEMA_ID, **Config.model_json_schema()}
+
+
+def format_schema() -> str:
+    """The schema as docs/ir3de.schema.json has it."""
+    return json.dumps(build_schema(), indent=2, ensure_ascii=False) + "\n"

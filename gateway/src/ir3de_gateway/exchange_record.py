@@ -1,0 +1,91 @@
+"""The record of one exchange. `exchange` alone fills it in; metrics, logs and traces read it at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from time import time
+from typing import TYPE_CHECKING, Any, Literal
+
+from ir3de_gateway.requests.substitution import NOT_INSTEAD, Handover, Instead
+
+if TYPE_CHECKING:
+    from ir3de import Decision
+    from ir3de.serving import TurnReason
+    from ir3de_gateway.requests.choice import Choice
+
+Outcome = Literal["ok", "client_error", "upstream_error", "unavailable", "cancelled", "broken_stream", "failed"]
+
+
+@dataclass(slots=True)
+class ExchangeRecord:
+    """One exchange, from first to last byte. Times are in seconds; None if a stage was not reached."""
+
+    request_id: str
+    endpoint: str  # chat, completions, responses, messages, embeddings; or the path of one that needs no expert
+    started: float = field(default_factory=time)  # since 1970
+    asked: str = ""  # the model the client named
+    decision: Decision | None = None  # None where nothing was routed
+    decided: str | None = None  # by the router, or by who named an expert
+    confidence: float | None = None  # of the expert that answered; of the decision if none was asked
+    expected_score: float | None = None  # instead of the confidence, if an outcome router decided
+    margin: float | None = None
+    router: str = ""  # hash of the artifact that decided
+    why: str = ""  # "" routed; otherwise "asked by name", "pinned", "shadow", "skip", "abstained", "refused"
+    instead: Instead = NOT_INSTEAD  # why another expert answered than the decided one
+    reason: TurnReason | None = None  # of a chat with several turns: which one decided, and why
+    text: str = ""  # what was routed on, if the decision log has prompts
+    turns: Sequence[str] = ()  # likewise, where the user's turns were routed together
+    expert: str = ""  # who answered, or was asked last
+    model: str = ""  # what its endpoint calls the model
+    session: str = ""
+    stream: bool = False
+    status: int = 0  # sent to the client
+    outcome: Outcome = "ok"
+    error: str = ""  # the code of the error object, if there was one
+    fallbacks: list[Handover] = field(default_factory=list)
+    replica: str = ""  # which replica of the expert answered, or was asked last
+    retries: int = 0  # other replicas that were asked before it
+    cache: str = ""  # hit or miss; empty where the answer cannot be kept
+    cache_age: float = 0.0  # seconds, of a hit
+    resends: int = 0  # how often it was sent again because a kept connection had closed
+    read_seconds: float | None = None  # until the body had arrived
+    route_seconds: float | None = None
+    queue_seconds: float | None = None  # in line for the expert that was asked last
+    asked_seconds: float | None = None  # from the request to asking that expert
+    upstream_seconds: float | None = None  # from asking the expert that answered to the end of its answer
+    first_seconds: float | None = None  # from the request to the first byte of the answer
+    total_seconds: float = 0.0
+    prompt_tokens: int | None = None  # as the expert says
+    completion_tokens: int | None = None
+    cost: float | None = None  # tokens times the expert's price
+    is_estimated: bool = False  # the expert told no tokens, so the gateway estimated them for the client's key
+    key: str = ""  # the name of the client's key; empty where it has none
+    received_bytes: int = 0
+    sent_bytes: int = 0
+    method: str = "POST"
+
+    def add_choice(self, choice: Choice) -> None:
+        """Which router decided what, and why an expert was chosen."""
+        self.router, self.why, self.decided = choice.snapshot.digest, choice.why, choice.decided
+        if (routed := choice.routed) is not None:
+            self.decision, self.confidence, self.expected_score, self.margin, self.route_seconds, self.reason = routed
+
+    def add_answer(self, choice: Choice) -> None:
+        """How the router judges the expert that was asked last, and why that was not the decided one."""
+        self.instead, self.why = choice.explain_instead(self.expert, self.fallbacks), choice.explain_why(self.expert)
+        if choice.routed is not None:
+            self.confidence, self.expected_score, self.margin = choice.routed.find_standing(self.expert)
+
+
+def read_usage(usage: Mapping[str, Any]) -> tuple[int | None, int | None]:
+    """The tokens of prompt and answer, as an expert counts them. Anthropic's API tells those of its cache apart."""
+    prompt = _parse_count(usage.get("prompt_tokens", usage.get("input_tokens")))
+    if prompt is not None and "cache_read_input_tokens" in usage:
+        prompt += sum(_parse_count(usage.get(f"cache_{name}_input_tokens")) or 0 for name in ("read", "creation"))
+    answer = _parse_count(usage.get("completion_tokens", usage.get("output_tokens")))
+    return prompt, answer
+
+
+def _parse_count(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 53 else None

@@ -1,0 +1,192 @@
+"""Concurrency limit with a bounded FIFO queue, of one worker or of all workers together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from math import ceil, inf
+from time import monotonic
+
+from ir3de_gateway.workers.table import Row
+
+POLL_INTERVAL_S = 0.01  # between two looks for a place that another worker has freed
+
+
+class LimitReached(Exception):  # noqa: N818 - a state of the expert, not a mistake
+    """The queue is full, or the wait was too long."""
+
+
+@dataclass(slots=True, eq=False)
+class _Waiter:
+    turn: asyncio.Future[None]
+    arrived: float
+
+
+class ConcurrencyLimit:
+    """How many requests an expert gets at once: `acquire` waits in a FIFO queue, `release` wakes the next waiter."""
+
+    def __init__(self, limit: int, queue: int, wait: float) -> None:
+        self.limit, self._queue_length, self.wait = limit, queue, wait
+        self._in_use = 0
+        self._waiters: deque[_Waiter] = deque()
+
+    @property
+    def in_use(self) -> int:
+        return self._in_use
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiters)
+
+    @property
+    def waiting_here(self) -> int:
+        """Those of this worker."""
+        return len(self._waiters)
+
+    async def acquire(self) -> None:
+        """Wait for a free slot, or raise `LimitReached`."""
+        if not self._waiters and self._take():
+            return
+        waiter = _Waiter(asyncio.get_running_loop().create_future(), monotonic())
+        if not self._enter(waiter):
+            raise LimitReached
+        try:
+            async with asyncio.timeout(self.wait):
+                await waiter.turn
+        except BaseException as error:
+            if waiter.turn.done() and not waiter.turn.cancelled():
+                self.release()  # the slot was assigned just as the wait ended
+            elif waiter in self._waiters:
+                self._waiters.remove(waiter)
+                self._queue_changed()
+            if isinstance(error, TimeoutError):
+                raise LimitReached from error
+            raise
+        # `release` has passed its slot on: `in_use` does not change
+
+    def try_acquire(self) -> bool:
+        """Take a slot that is free now."""
+        return not self._waiters and self._take()
+
+    def release(self) -> None:
+        """Pass the slot to the next waiter, or free it."""
+        if not self._waiters or not self._pass_on():
+            self._give_back()
+
+    def _pass_on(self) -> bool:
+        """Give a slot that is taken already to the next waiter; False if there is none."""
+        while self._waiters and self._is_next():
+            waiter = self._waiters.popleft()
+            self._queue_changed()
+            if not waiter.turn.done():
+                waiter.turn.set_result(None)
+                return True
+        return False
+
+    # what differs if all workers share the limit
+
+    def _take(self) -> bool:
+        """Take a slot, if one is free and nobody else has waited longer."""
+        if self._in_use >= self.limit:
+            return False
+        self._in_use += 1
+        return True
+
+    def _give_back(self) -> None:
+        self._in_use -= 1
+
+    def _enter(self, waiter: _Waiter) -> bool:
+        """Join the queue, if there is room."""
+        if len(self._waiters) >= self._queue_length:
+            return False
+        self._waiters.append(waiter)
+        return True
+
+    def _is_next(self) -> bool:
+        """Whether nobody has waited longer than the first waiter here."""
+        return True
+
+    def _queue_changed(self) -> None:
+        """The queue has become shorter."""
+
+
+def create_limit(limit: int, queue: int, wait: float, workers: int, row: Row | None) -> ConcurrencyLimit:
+    """A limit for all workers together; where workers cannot share one, each has its part."""
+    if row is not None:
+        return SharedConcurrencyLimit(limit, queue, wait, row)
+    return ConcurrencyLimit(ceil(limit / workers), ceil(queue / workers), wait)
+
+
+_IN_USE, _WAITING, _OLDEST = range(3)  # of each worker; the oldest is when its first waiter arrived
+
+
+class SharedConcurrencyLimit(ConcurrencyLimit):
+    """A limit of all workers together: what each of them uses is in a row of their table.
+
+    Whoever has waited longest gets the next slot, whichever worker it waits in. A worker cannot wake those of another:
+    the first waiter of each worker looks every few milliseconds.
+    """
+
+    def __init__(self, limit: int, queue: int, wait: float, row: Row) -> None:
+        super().__init__(limit, queue, wait)
+        self._row = row
+        self._poll_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def in_use(self) -> int:
+        self._row.table.clear_dead_workers()
+        return int(sum(self._row.list_all(_IN_USE)))
+
+    @property
+    def waiting(self) -> int:
+        return int(sum(self._row.list_all(_WAITING)))
+
+    def _take(self) -> bool:
+        return self._try_take() or (self._row.table.clear_dead_workers() and self._try_take())
+
+    def _try_take(self) -> bool:
+        row = self._row
+        with row.table.lock:
+            if sum(row.list_all(_IN_USE)) >= self.limit:
+                return False
+            if any(row.list_all(_OLDEST)) and self._is_older_elsewhere():
+                return False
+            row.own[_IN_USE] += 1.0
+            return True
+
+    def _give_back(self) -> None:
+        self._row.own[_IN_USE] -= 1.0  # nobody else writes it, so the lock is not needed
+
+    def _enter(self, waiter: _Waiter) -> bool:
+        with self._row.table.lock:
+            if sum(self._row.list_all(_WAITING)) >= self._queue_length:
+                return False
+            self._waiters.append(waiter)
+            self._queue_changed()
+        if self._poll_timer is None:
+            self._poll_timer = asyncio.get_running_loop().call_later(POLL_INTERVAL_S, self._poll)
+        return True
+
+    def _is_next(self) -> bool:
+        return not self._is_older_elsewhere()
+
+    def _is_older_elsewhere(self) -> bool:
+        """Whether another worker has a waiter that came earlier. One that is overdue may hang: nobody waits for it."""
+        arrived = self._waiters[0].arrived if self._waiters else inf
+        overdue = monotonic() - self.wait
+        return any(overdue < oldest < arrived for oldest in self._row.list_all(_OLDEST) if oldest)
+
+    def _queue_changed(self) -> None:
+        own = self._row.own
+        own[_WAITING] = float(len(self._waiters))
+        own[_OLDEST] = self._waiters[0].arrived if self._waiters else 0.0
+
+    def _poll(self) -> None:
+        self._poll_timer = None
+        while self._waiters and self._take():
+            if not self._pass_on():
+                self._give_back()
+                break
+        if self._waiters:
+            self._poll_timer = asyncio.get_running_loop().call_later(POLL_INTERVAL_S, self._poll)

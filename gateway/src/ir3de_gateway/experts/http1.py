@@ -1,0 +1,229 @@
+"""A connection that speaks HTTP/1.1, on httptools: one call at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import httptools
+
+from ir3de_gateway.experts.transport import ConnectionClosedError, InvalidResponseError, RequestBody
+
+MAX_BUFFERED_BYTES = 1 << 18  # beyond this, reading from the expert pauses
+MAX_HEAD_BYTES = 1 << 16  # of an answer
+MAX_JOINED_BYTES = 1 << 16  # larger bodies are written by themselves: joining them to their head would copy them
+SLICE_BYTES = 1 << 18  # of these, so much at a time: asyncio copies what the socket does not take at once
+
+
+class Http1Connection(asyncio.Protocol):
+    """One connection, and the answer to the call that it carries.
+
+    `keep` is called when an exchange is over, and the connection can be used again.
+    """
+
+    __slots__ = (
+        "_ended", "_error", "_has_head", "_has_length", "_head_size", "_is_full", "_is_persistent", "_keep", "_parser",
+        "_paused", "_pieces", "_size", "_timer", "_unsent", "_waiter", "_waits_until", "headers", "idle_since", "loop",
+        "resends", "status", "transport",
+    )  # fmt: skip
+
+    def __init__(self, keep: Callable[[Http1Connection], None]) -> None:
+        self.transport: Any = None
+        self.loop = asyncio.get_running_loop()
+        self.idle_since = 0.0
+        self._keep = keep
+        self._parser = httptools.HttpResponseParser(self)
+        self._waiter: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._waits_until = 0.0
+        self._unsent: memoryview | None = None  # of a large body
+        self._is_full = False  # the socket takes no more for now
+        self._reset()
+
+    def _reset(self) -> None:
+        self.status = self.resends = 0
+        self.headers: list[tuple[bytes, bytes]] = []
+        self._pieces: list[bytes] = []
+        self._size = self._head_size = 0
+        self._has_head = self._ended = self._is_persistent = self._paused = False
+        self._has_length = True  # otherwise the end of the connection is the end of the answer
+        self._error: OSError | None = None
+
+    def write(self, head: bytes, body: RequestBody = b"") -> None:
+        """Send a request."""
+        self._reset()
+        if len(body) > MAX_JOINED_BYTES:
+            self.transport.write(head)
+            self._unsent = memoryview(body)
+            self._write_slices()
+        else:
+            self.transport.write(head + body[:])
+
+    def _write_slices(self) -> None:
+        while self._unsent is not None and not self._is_full:
+            self.transport.write(self._unsent[:SLICE_BYTES])
+            self._unsent = self._unsent[SLICE_BYTES:] or None
+
+    async def wait_for_head(self, deadline: float) -> None:
+        """Wait for the head of the answer."""
+        while not self._has_head:
+            if self._error is not None:
+                raise self._error
+            await self._wait(deadline)
+
+    async def read(self, deadline: float) -> bytes:
+        """The next bytes of the body; none at its end."""
+        while not self._pieces:
+            if self._error is not None:
+                raise self._error
+            if self._ended:
+                return b""
+            await self._wait(deadline)
+        pieces = self._pieces
+        found = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        pieces.clear()
+        self._size = 0
+        if self._paused:
+            self._paused = False
+            self.transport.resume_reading()
+        return found
+
+    def close(self) -> None:
+        """Keep the connection for the next call, if this exchange is complete; otherwise close it."""
+        if self.is_reusable:
+            self._cancel_timer()
+            self._keep(self)
+        else:
+            self.abort()
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+        self._cancel_timer()
+        self.transport.abort()
+
+    @property
+    def has_received_data(self) -> bool:
+        """Whether anything at all has come."""
+        return self._head_size > 0 or self._has_head
+
+    @property
+    def is_reusable(self) -> bool:
+        """Whether the exchange is over, to the last byte, and another one may follow."""
+        unread = self._pieces or self._paused  # unread data would become part of the next answer
+        if not self._ended or not self._is_persistent or unread or self._error is not None:
+            return False
+        if self.transport.is_closing():
+            return False
+        # the expert may have answered early, and never read the rest
+        return self._unsent is None and not self.transport.get_write_buffer_size()
+
+    # waiting ----------------------------------------------------------------------------------------------------
+
+    async def _wait(self, deadline: float) -> None:
+        """Wait for something to happen. One timer serves many waits: it is set anew when it goes off too early."""
+        self._waits_until = deadline
+        if self._timer is None or self._timer.when() > deadline:
+            self._set_timer(deadline)
+        self._waiter = self.loop.create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _set_timer(self, deadline: float) -> None:
+        self._cancel_timer()
+        self._timer = self.loop.call_at(deadline, self._check_deadline)
+
+    def _check_deadline(self) -> None:
+        self._timer = None
+        if self._waiter is None or self._waiter.done():
+            return
+        if self.loop.time() >= self._waits_until:
+            self._waiter.set_exception(TimeoutError())
+        else:
+            self._set_timer(self._waits_until)
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _fail(self, error: OSError) -> None:
+        if self._error is None and not self._ended:
+            self._error = error
+        self.transport.abort()
+        self._wake()
+
+    # asyncio's calls --------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        if self._ended:
+            self._fail(InvalidResponseError("data after the end of the answer"))
+            return
+        if not self._has_head:
+            self._head_size += len(data)
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self._fail(InvalidResponseError(str(error)))
+            return
+        if not self._has_head and self._head_size > MAX_HEAD_BYTES:
+            self._fail(InvalidResponseError("the headers are too long"))
+
+    def pause_writing(self) -> None:
+        self._is_full = True
+
+    def resume_writing(self) -> None:
+        self._is_full = False
+        self._write_slices()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._unsent = None
+        if self._has_head and not self._has_length and error is None:
+            self._ended = True  # the normal end of such an answer
+        elif not self._ended and self._error is None:
+            self._error = ConnectionClosedError("the connection was closed")
+        self._wake()
+
+    # httptools' calls -------------------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        if self._ended:  # a second answer to one request: do not use this connection again
+            self._is_persistent = False
+            raise InvalidResponseError("data after the end of the answer")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._has_head:  # trailers are ignored: they may be endless
+            self.headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        status = self._parser.get_status_code()
+        if status < 200:  # 100 Continue and the like come before the answer
+            self.headers.clear()
+            return
+        self.status, self._has_head = status, True
+        self._has_length = status in (204, 304) or any(
+            name in (b"content-length", b"transfer-encoding") for name, _ in self.headers
+        )
+        self._wake()
+
+    def on_body(self, data: bytes) -> None:
+        self._pieces.append(data)
+        self._size += len(data)
+        if self._size > MAX_BUFFERED_BYTES and not self._paused:
+            self._paused = True
+            self.transport.pause_reading()
+        self._wake()
+
+    def on_message_complete(self) -> None:
+        if self._has_head:
+            self._is_persistent, self._ended = self._parser.should_keep_alive(), True
+            self._wake()

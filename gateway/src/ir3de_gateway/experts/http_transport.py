@@ -1,0 +1,262 @@
+"""The transport: connections to experts that are kept for the next call, by destination."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from ir3de_gateway.experts.connecting import Connector, Origin
+from ir3de_gateway.experts.http1 import Http1Connection
+from ir3de_gateway.experts.transport import (
+    ConnectionClosedError,
+    Destination,
+    NoConnectionError,
+    UpstreamAnswer,
+    UpstreamCall,
+)
+
+if TYPE_CHECKING:
+    from ir3de_gateway.experts.http2 import Http2Connection
+
+CLOSE_DETECTION_S = 1.0  # a call is sent again only if its kept connection closes within this time
+SWEEP_S = 2.0  # between two looks at idle connections
+
+
+class HttpTransport:
+    """Sends calls over HTTP/1.1 or HTTP/2. It opens as many connections as there are calls at once:
+    `ConcurrencyLimit` bounds these.
+    """
+
+    def __init__(self) -> None:
+        self._connector = Connector()
+        self._pools: dict[Destination, ConnectionPool] = {}
+        self._sweep: asyncio.TimerHandle | None = None
+
+    async def send(self, call: UpstreamCall) -> UpstreamAnswer:
+        """Send a call and wait for the head of its answer."""
+        pool = self._pools.get(call.destination)
+        if pool is None:
+            kind = ConnectionPool if call.destination.max_connections is None else LimitedPool
+            pool = kind(call.destination, self._connector, self._schedule_sweep)
+            self._pools[call.destination] = pool
+        return await pool.send(call)
+
+    def close(self) -> None:
+        """Close what is idle; calls in flight end by themselves."""
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+        for pool in self._pools.values():
+            pool.close_idle(all_of_them=True)
+
+    def _schedule_sweep(self, keep_alive: float) -> None:
+        if self._sweep is None:
+            self._sweep = asyncio.get_running_loop().call_later(min(keep_alive / 2, SWEEP_S), self._close_idle)
+
+    def _close_idle(self) -> None:
+        self._sweep = None
+        for pool in self._pools.values():
+            pool.close_idle()
+            if not pool.is_empty:
+                self._schedule_sweep(pool.destination.keep_alive)
+
+
+class ConnectionPool:
+    """The connections to one destination."""
+
+    def __init__(self, destination: Destination, connector: Connector, schedule_sweep: Callable[[float], None]) -> None:
+        self.destination, self._connector, self._schedule_sweep = destination, connector, schedule_sweep
+        self._origin = Origin.parse(destination.base_url)
+        self._build_lines = lru_cache(maxsize=64)(self._build_lines_of)
+        self._idle: deque[Http1Connection] = deque()
+        self._shared: list[Http2Connection] = []
+        self._opening: asyncio.Lock | None = None  # of HTTP/2: one connection serves all who wait for it
+        self._is_http1 = not destination.http2  # or the server was asked, and has nothing else
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._idle and not self._shared
+
+    async def send(self, call: UpstreamCall) -> UpstreamAnswer:
+        """Send a call over HTTP/1.1, or over HTTP/2 if the server has it."""
+        return await (self._send_http1(call) if self._is_http1 else self._send_http2(call))
+
+    async def _send_http1(self, call: UpstreamCall) -> UpstreamAnswer:
+        """Send a call on an idle connection if there is one.
+
+        An expert may close an idle connection just as a request is sent. The request is then sent again, once, on a new
+        connection: but only if nothing was received and the connection closed soon, so that no POST is executed twice.
+        """
+        resends = 0
+        kept = self._take_idle(self.destination.keep_alive if call.is_repeatable else self.destination.keep_alive / 2)
+        if kept is not None:
+            sent = kept.loop.time()
+            try:
+                return await self._exchange(kept, call)
+            except ConnectionClosedError:
+                if kept.has_received_data or kept.loop.time() - sent > CLOSE_DETECTION_S or not call.may_resend:
+                    raise
+                resends = 1
+        fresh: Http1Connection = await self._connector.connect(
+            self._origin, self.destination.tls, lambda: Http1Connection(self._keep), _limit_connecting(call)
+        )
+        await self._exchange(fresh, call)
+        fresh.resends = resends
+        return fresh
+
+    async def _exchange(self, connection: Http1Connection, call: UpstreamCall) -> Http1Connection:
+        try:
+            connection.write(self._build_head(call), call.body)
+            await connection.wait_for_head(call.deadline)
+        except BaseException:
+            connection.abort()
+            raise
+        return connection
+
+    async def _send_http2(self, call: UpstreamCall) -> UpstreamAnswer:
+        """Send a call over HTTP/2, if the server has it.
+
+        What the server refuses to handle is sent again, once, and what was sent just as an idle connection closed.
+        """
+        from ir3de_gateway.experts.http2 import RefusedError
+
+        for resends in (0, 1):
+            connection = await self._find_shared(call)
+            if connection is None:
+                return await self._send_http1(call)
+            path, authority = self._origin.build_path(call.path), self._origin.host_header
+            was_kept, sent = connection.is_kept, connection.loop.time()
+            try:
+                answer = await connection.send(authority, path, call.head, call.body, call.deadline, call.method)
+            except ConnectionClosedError as error:
+                has_closed = was_kept and connection.transport.is_closing()
+                has_closed = has_closed and connection.loop.time() - sent <= CLOSE_DETECTION_S
+                if resends or not call.may_resend or not (has_closed or isinstance(error, RefusedError)):
+                    raise
+            else:
+                answer.resends = resends
+                return answer
+        raise AssertionError("unreachable")
+
+    async def _find_shared(self, call: UpstreamCall) -> Http2Connection | None:
+        """A connection with HTTP/2 that can take a call; None if the server has chosen HTTP/1.1."""
+        from ir3de_gateway.experts.http2 import Http2Connection, NegotiatedConnection
+
+        if self._opening is None:
+            self._opening = asyncio.Lock()
+        async with asyncio.timeout_at(call.deadline), self._opening:
+            self._shared = [one for one in self._shared if not one.transport.is_closing()]
+            for connection in self._shared:
+                if connection.is_usable:
+                    return connection
+            if self._is_http1:  # as one has found out who held the lock before
+                return None
+            negotiated: NegotiatedConnection = await self._connector.connect(
+                self._origin,
+                self.destination.tls,
+                lambda: NegotiatedConnection(self._keep),
+                _limit_connecting(call),
+                http2=True,
+            )
+            chosen = negotiated.chosen
+            if isinstance(chosen, Http2Connection):
+                self._shared.append(chosen)
+                self._schedule_sweep(self.destination.keep_alive)
+                return chosen
+            assert chosen is not None
+            self._is_http1 = True
+            self._keep(chosen)
+            return None
+
+    def _keep(self, connection: Http1Connection) -> None:
+        connection.idle_since = connection.loop.time()
+        self._idle.append(connection)
+        self._schedule_sweep(self.destination.keep_alive)
+
+    def close_idle(self, *, all_of_them: bool = False) -> None:
+        """Close the connections that were idle for too long."""
+        now = asyncio.get_running_loop().time() if not all_of_them else float("inf")
+        oldest = now - self.destination.keep_alive
+        while self._idle and (self._idle[0].transport.is_closing() or self._idle[0].idle_since <= oldest):
+            self._idle.popleft().abort()
+        for connection in self._shared:
+            if connection.is_idle and connection.idle_since <= oldest:
+                connection.transport.close()
+        self._shared = [one for one in self._shared if not one.transport.is_closing()]
+
+    def _take_idle(self, seconds: float) -> Http1Connection | None:
+        """A connection that was used within so many seconds."""
+        while self._idle:
+            connection = self._idle.pop()  # the one that was used last
+            is_fresh = connection.loop.time() - connection.idle_since < seconds
+            if is_fresh and not connection.transport.is_closing():
+                return connection
+            connection.abort()
+        return None
+
+    def _build_head(self, call: UpstreamCall) -> bytes:
+        if call.method != "POST":
+            length = b"content-length: %d\r\n" % len(call.body) if call.body else b""
+            return b"%b%b%b\r\n" % (self._build_lines_of(call.path, call.method), call.head, length)
+        # clients choose the query: it is not kept
+        build = self._build_lines_of if "?" in call.path else self._build_lines
+        return b"%b%bcontent-length: %d\r\n\r\n" % (build(call.path), call.head, len(call.body))
+
+    def _build_lines_of(self, path: str, method: str = "POST") -> bytes:
+        """The first lines of a request, which are the same each time."""
+        origin = self._origin
+        lines = f"{method} {origin.build_target(path)} HTTP/1.1\r\nhost: {origin.host_header}\r\n".encode()
+        return lines + (origin.proxy.authorization if origin.proxy is not None and origin.is_forwarded else b"")
+
+
+class LimitedPool(ConnectionPool):
+    """A pool with so many connections at most; calls beyond them wait for one, first come, first served.
+
+    A connection is opened only where none is idle, so there are never more connections than there were calls at once:
+    it is the calls that are counted. With HTTP/2 they share a connection, and are not.
+    """
+
+    def __init__(self, destination: Destination, connector: Connector, schedule_sweep: Callable[[float], None]) -> None:
+        super().__init__(destination, connector, schedule_sweep)
+        assert destination.max_connections is not None
+        self._places = asyncio.Semaphore(destination.max_connections)
+
+    async def _send_http1(self, call: UpstreamCall) -> UpstreamAnswer:
+        try:
+            async with asyncio.timeout(_limit_connecting(call)):
+                await self._places.acquire()
+        except TimeoutError:
+            raise NoConnectionError("all connections are in use") from None
+        try:
+            return _CountedAnswer(await super()._send_http1(call), self._places.release)
+        except BaseException:
+            self._places.release()
+            raise
+
+
+class _CountedAnswer:
+    """An answer whose place in the pool is free again when it is closed."""
+
+    def __init__(self, answer: UpstreamAnswer, release: Callable[[], None]) -> None:
+        self._answer, self._release = answer, release
+        self.status, self.headers, self.resends = answer.status, answer.headers, answer.resends
+
+    def read(self, deadline: float) -> Coroutine[Any, Any, bytes]:
+        return self._answer.read(deadline)
+
+    def close(self) -> None:
+        self._answer.close()
+        release, self._release = self._release, _do_nothing
+        release()
+
+
+def _do_nothing() -> None:
+    """In place of a release that was made already."""
+
+
+def _limit_connecting(call: UpstreamCall) -> float:
+    """Seconds that opening a connection may take."""
+    return min(call.connect_seconds, call.deadline - asyncio.get_running_loop().time())

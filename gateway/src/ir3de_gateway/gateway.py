@@ -1,0 +1,141 @@
+"""The gateway: what all requests share, opened from a configuration and closed at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from time import time
+
+from ir3de.errors import InputError
+from ir3de_gateway.admin.administration import Administration, find_state_folder, open_admin_state
+from ir3de_gateway.admin.bounded import run_in_thread
+from ir3de_gateway.admin.follow import repeat
+from ir3de_gateway.admin.state import StateFolder
+from ir3de_gateway.api_errors import ApiError
+from ir3de_gateway.config.models import Config
+from ir3de_gateway.experts.health import HealthChecker
+from ir3de_gateway.experts.http_transport import HttpTransport
+from ir3de_gateway.experts.snapshot import LiveSnapshot, Snapshot
+from ir3de_gateway.hooks.running import HookRunner, load_hooks
+from ir3de_gateway.keys.store import CHECK_INTERVAL_S, KeyStore, read_keys_in_force
+from ir3de_gateway.requests.answer_cache import AnswerCache
+from ir3de_gateway.requests.client_response import StallWatch
+from ir3de_gateway.requests.pins import TIDY_INTERVAL_S, Pins, create_pins
+from ir3de_gateway.telemetry.observer import Observer
+from ir3de_gateway.telemetry.tracing import Tracing
+from ir3de_gateway.workers.folder import get_worker_folder
+
+
+class Gateway:
+    """Router, experts, connections, sessions and observers of one process."""
+
+    transport: HttpTransport
+    administration: Administration | None = None  # None unless it was made by `Gateway.open`
+
+    def __init__(
+        self, snapshot: Snapshot, *, config_path: Path | None = None, state_folder: Path | None = None
+    ) -> None:
+        """Pins are kept in the state folder; without one, they end with the gateway."""
+        self.live = LiveSnapshot(snapshot)
+        self.config_path = config_path
+        self.opened_at = int(time())
+        self._background: list[asyncio.Task[None]] = []
+        self._temporary_state: tempfile.TemporaryDirectory[str] | None = None
+        self.observer = Observer(self.live)
+        self.tracing: Tracing | None = self.observer.tracing
+        pinning = snapshot.config.routing.pinning
+        self.pins: Pins = create_pins(pinning.ttl, state_folder or get_worker_folder(), pinning.stored_ttl)
+        self.keys = KeyStore(snapshot.config.server, state_folder)
+        if self.keys.path is not None:
+            self.observer.metrics.keys = self.keys
+        self.stalls = StallWatch()
+        self._hooks: HookRunner | None = None
+        self._cache: AnswerCache | None = None
+        self.session_headers = tuple(name.lower().encode() for name in pinning.headers)
+
+    @classmethod
+    def open(
+        cls, config: Config, *, config_path: Path | None = None, reread: Callable[[], Config] | None = None
+    ) -> Gateway:
+        """Load what /admin changed and the router, and get ready; connections are made when requests come.
+
+        `reread` reads the configuration again when /admin asks for it.
+        """
+        if config.server.keys_file is not None:
+            read_keys_in_force(Path(config.server.keys_file))  # a broken one stops the start before anything is opened
+        load_hooks(config.hooks)  # what cannot be loaded is told at the start
+        path, temporary = find_state_folder(config, config_path), None
+        if path is None and (shared := get_worker_folder()) is not None:
+            path = shared / "state"
+        if path is None:  # changes last as long as the process
+            temporary = tempfile.TemporaryDirectory(prefix="ir3de-state-")
+            path = Path(temporary.name)
+        folder = StateFolder(path)
+        now = open_admin_state(config, None, folder)
+        gateway = cls(now, config_path=config_path, state_folder=path if temporary is None else None)
+        now.apply_drains()
+        gateway.administration = Administration(gateway.live, partial(_read_again, reread or (lambda: config)), folder)
+        gateway._temporary_state = temporary
+        return gateway
+
+    def get_cache(self, snapshot: Snapshot) -> AnswerCache | None:
+        """The answers that this snapshot's experts gave; None if it keeps none, or no longer serves."""
+        config = snapshot.config.cache
+        if not config.ttl or snapshot is not self.live.snapshot:
+            return None
+        if self._cache is None or self._cache.config != config:
+            self._cache = AnswerCache(config)
+        self._cache.set_owner(snapshot)
+        return self._cache
+
+    def get_hooks(self, snapshot: Snapshot) -> HookRunner | None:
+        """The hooks of a snapshot's configuration; None if it has none."""
+        config = snapshot.config.hooks
+        if not config.before and not config.after:
+            return None
+        if self._hooks is None or self._hooks.config != config:
+            try:
+                self._hooks = HookRunner(config, self.observer.metrics.count_hook)
+            except InputError as error:  # of a configuration that was read again
+                raise ApiError(502, "a hook of this gateway cannot be loaded: see its log", "hook_failed") from error
+        return self._hooks
+
+    async def start(self) -> None:
+        self.transport = HttpTransport()
+        self.observer.handle_sighup(self._reload)
+        tidying = repeat(lambda: run_in_thread(self.pins.tidy), lambda: TIDY_INTERVAL_S)
+        checker = HealthChecker(self.live, self.transport, self.observer.count_health_check)
+        self._background = [asyncio.create_task(tidying), asyncio.create_task(checker.run())]
+        if self.administration is not None:
+            self._background.append(asyncio.create_task(self.administration.follow()))
+        if self.keys.path is not None:
+            following = repeat(lambda: run_in_thread(self.keys.check), lambda: CHECK_INTERVAL_S)
+            self._background.append(asyncio.create_task(following))
+
+    def _reload(self) -> None:
+        """Read the configuration again. With several workers, their supervisor has replaced them."""
+        if self.administration is not None and get_worker_folder() is None:
+            task = asyncio.create_task(self.administration.reload_at_signal())
+            self._background.append(task)
+            task.add_done_callback(self._background.remove)
+
+    async def stop(self) -> None:
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+        self.transport.close()
+        self.pins.close()
+        self.keys.close()
+        self.observer.close()
+        if self._temporary_state is not None:
+            self._temporary_state.cleanup()
+
+
+def _read_again(read: Callable[[], Config]) -> Config:
+    """The configuration; an `InputError` if a hook cannot be loaded, so that the one before stays."""
+    config = read()
+    load_hooks(config.hooks)
+    return config

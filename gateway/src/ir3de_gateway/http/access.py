@@ -1,0 +1,334 @@
+"""Access control: host name, origin and key of each request, and its id."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import ipaddress
+import os
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextvars import ContextVar
+from functools import lru_cache
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ir3de_gateway.api_errors import ApiError, build_stopping_error, encode_json
+from ir3de_gateway.config.models import Config
+from ir3de_gateway.config.part import read_variable
+from ir3de_gateway.http.counted_response import count_sent
+from ir3de_gateway.keys.client_key import ANYBODY, ClientKey, Lease, build_key_error
+from ir3de_gateway.keys.rate_headers import RATE_HEADERS, build_rate_headers
+from ir3de_gateway.keys.store import KeyStore, hash_key
+from ir3de_gateway.provenance import PROVENANCE_HEADERS
+from ir3de_gateway.requests.client import CONNECTION_EXTENSION, ClientConnection
+from ir3de_gateway.wire import FORMATS
+
+_is_valid_request_id = re.compile(rb"[!-~]{1,128}").fullmatch
+_ALLOWED_HEADERS = b"authorization, content-type, x-session-id, x-request-id, if-match, x-api-key"
+_EXPOSED_HEADERS = ", ".join((*PROVENANCE_HEADERS, "server-timing", "etag", "retry-after", *RATE_HEADERS)).encode()
+_ALLOWED_METHODS = b"GET, POST, PUT, DELETE, OPTIONS"
+
+
+OnRefusal = Callable[[Scope, ApiError], None]
+
+
+class ServerConnection(ClientConnection, Protocol):
+    """The connection of a request, which is told when the request has been answered."""
+
+    def end_request(self) -> None: ...
+
+
+# set by our own server while it receives a request; under any other server it stays None
+CURRENT_CONNECTION: ContextVar[ServerConnection | None] = ContextVar("CURRENT_CONNECTION", default=None)
+
+
+class KeyHashes:
+    """Hashes of keys, compared in constant time; the keys themselves are not kept.
+
+    >>> keys = KeyHashes(["sesame"])
+    >>> keys.matches("sesame"), keys.matches("sesam")
+    (True, False)
+    """
+
+    def __init__(self, keys: Iterable[str]) -> None:
+        self._hashes = [hash_key(key) for key in keys]
+
+    def __bool__(self) -> bool:
+        return bool(self._hashes)
+
+    def matches(self, key: str) -> bool:
+        found = hash_key(key)
+        matches = [hmac.compare_digest(found, known) for known in self._hashes]  # all of them: constant time
+        return any(matches)
+
+
+class AccessControl:
+    """The outermost ASGI application: gives each request an id, checks access, and dispatches.
+
+    Inference endpoints (`direct`) are looked up by path; everything else goes to the application behind.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        config: Config,
+        direct: Mapping[str, ASGIApp],
+        on_refusal: OnRefusal | None = None,
+        keys: KeyStore | None = None,
+    ) -> None:
+        self._app = app
+        self._direct = direct
+        self._on_refusal = on_refusal
+        server = config.server
+        self._keys = keys or KeyStore(server)
+        admin = read_variable(server.admin_token_env)
+        self._admin = KeyHashes([admin] if admin else [])
+        self._admin_variable = server.admin_token_env
+        self._metrics_need_key = server.metrics_need_key
+        self._origins = frozenset(server.cors_origins)
+        # against DNS rebinding: a foreign page may reach this machine under a name of its own
+        self._own_names_only = is_loopback(server.host) and self._keys.is_open and not server.open
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        connection = CURRENT_CONNECTION.get()
+        if connection is None:
+            await self._answer(scope, receive, send)
+            return
+        scope.setdefault("extensions", {})[CONNECTION_EXTENSION] = connection
+        try:
+            await self._answer(scope, receive, send)
+        finally:
+            connection.end_request()
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        given = headers.get(b"x-request-id", b"")
+        request_id = given.decode() if _is_valid_request_id(given) else os.urandom(12).hex()
+        scope.setdefault("state", {}).update(request_id=request_id, headers=headers, key=ANYBODY)
+        origin = headers.get(b"origin")
+        if origin is not None:
+            send = self._add_cors_headers(send, origin.decode("latin-1"), headers)
+        try:
+            self._check_host_and_origin(headers)
+            if origin is not None and scope["method"] == "OPTIONS":  # a CORS preflight request has no key
+                await send(
+                    {"type": "http.response.start", "status": 204, "headers": [(b"x-request-id", request_id.encode())]}
+                )
+                await send({"type": "http.response.body", "body": b""})
+                return
+            path = _get_path(scope)
+            lease = self._check_key(scope, path, headers)
+        except ApiError as problem:
+            await send_error(send, problem, request_id, _get_path(scope), scope["state"]["key"])
+            if self._on_refusal is not None:
+                self._on_refusal(scope, problem)
+            return
+        if lease is None:
+            await self._dispatch(scope, receive, send, path)
+            return
+        try:
+            await self._dispatch(scope, receive, count_sent(send, lease, is_anthropic=_is_anthropic(path)), path)
+        finally:
+            lease.close()
+
+    def _dispatch(self, scope: Scope, receive: Receive, send: Send, path: str) -> Awaitable[None]:
+        direct = self._direct.get(path) if scope["method"] == "POST" else None
+        if direct is not None:
+            return direct(scope, receive, send)
+        return self._answer_other(scope, receive, send, path)
+
+    async def _answer_other(self, scope: Scope, receive: Receive, send: Send, path: str) -> None:
+        """Everything that is not inference. If the gateway stops meanwhile, the client is told so."""
+        request_id, has_begun = scope["state"]["request_id"], False
+        send_with_id = _add_request_id(send, request_id)
+
+        async def note_and_send(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send_with_id(message)
+
+        try:
+            await self._app(scope, receive, note_and_send)
+        except asyncio.CancelledError:
+            if not has_begun:
+                await send_error(send, build_stopping_error(), request_id, path)
+            raise
+
+    def _check_host_and_origin(self, headers: Mapping[bytes, bytes]) -> None:
+        """Refuse unknown host names and origins."""
+        host = headers.get(b"host", b"").decode("latin-1")
+        if self._own_names_only and host and not _is_loopback_host(host):
+            raise ApiError(
+                403,
+                "this gateway serves only its own machine: call it as 127.0.0.1, or configure an API key",
+                "wrong_host",
+            )
+        origin = headers.get(b"origin")
+        if origin is not None and not self._is_known_origin(origin.decode("latin-1"), host):
+            raise ApiError(
+                403,
+                f"pages of {origin[:200].decode('latin-1')} may not call this gateway: see server.cors_origins",
+                "wrong_origin",
+            )
+
+    def _check_key(self, scope: Scope, path: str, headers: Mapping[bytes, bytes]) -> Lease | None:
+        """Find out who asks, and return the lease of a request that is counted."""
+        state = scope["state"]
+        if path.startswith(("/v1/", "/v2/")):
+            if self._keys.is_open:
+                return None
+            given = _get_key(headers)
+            key = self._keys.find(given)
+            if key is None:
+                missing = "the API key is missing: send it as `Authorization: Bearer …` or as `x-api-key`"
+                raise build_key_error("the API key is not one of this gateway's" if given else missing)
+            state["key"] = key
+            needed = _find_scope(path)
+            key.check(needed)
+            if needed in ("inference", "route") and key.account is not None:
+                lease = state["lease"] = key.admit(spends=needed == "inference" and _is_spending(scope["method"], path))
+                return lease
+        elif path == "/metrics" and self._metrics_need_key:
+            self._check_metrics(headers, state)
+        elif path.startswith("/admin"):
+            self._check_admin(headers, state)
+        return None
+
+    def _check_metrics(self, headers: Mapping[bytes, bytes], state: dict[str, Any]) -> None:
+        """The admin token opens /metrics, and so does a key with the scope for it, or for /admin."""
+        given = _get_key(headers)
+        if self._admin.matches(given):
+            return
+        key = None if self._keys.is_open else self._keys.find(given)
+        if key is None:
+            raise build_key_error("/metrics needs a key with the scope 'metrics', or the admin token")
+        state["key"] = key
+        key.check("admin" if "admin" in key.scopes else "metrics")
+
+    def _check_admin(self, headers: Mapping[bytes, bytes], state: dict[str, Any]) -> None:
+        """The admin token opens /admin, and so does a key with the scope for it."""
+        name, given = self._admin_variable, _get_key(headers)
+        if not self._admin and not self._keys.has_admins:
+            message = f"there is no admin token: set the variable {name} to one, and start the gateway again"
+            raise ApiError(403, message, "no_admin")
+        is_token = self._admin.matches(given)
+        key = None if self._keys.is_open else self._keys.find(given)
+        if key is not None and ("admin" in key.scopes or not is_token):
+            state["key"] = key
+            key.check("admin")
+        elif not is_token:
+            where = f"it is the value of {name}, or in the link to the page that `ir3de serve` printed at its start"
+            raise ApiError(
+                401,
+                f"the admin token is {'wrong' if given else 'missing'}: {where}",
+                "invalid_admin_token",
+                headers={"www-authenticate": "Bearer"},
+            )
+
+    def _is_known_origin(self, origin: str, host: str) -> bool:
+        return origin in self._origins or "*" in self._origins or origin.partition("://")[2] == host != ""
+
+    def _add_cors_headers(self, send: Send, origin: str, headers: Mapping[bytes, bytes]) -> Send:
+        if not self._is_known_origin(origin, "") or origin == "null":
+            return send
+        more = [
+            (b"access-control-allow-origin", origin.encode("latin-1")),
+            (b"vary", b"origin"),
+            (b"access-control-expose-headers", _EXPOSED_HEADERS),
+            (b"access-control-allow-methods", _ALLOWED_METHODS),
+            (b"access-control-allow-headers", headers.get(b"access-control-request-headers", _ALLOWED_HEADERS)),
+            (b"access-control-max-age", b"600"),
+        ]
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), *more]
+            await send(message)
+
+        return send_with_headers
+
+
+def _add_request_id(send: Send, request_id: str) -> Send:
+    """Add the request id to every answer."""
+
+    async def send_with_headers(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = [pair for pair in message.get("headers", ()) if pair[0] != b"x-request-id"]
+            message["headers"] = [*headers, (b"x-request-id", request_id.encode())]
+        await send(message)
+
+    return send_with_headers
+
+
+async def send_error(send: Send, problem: ApiError, request_id: str, path: str = "", key: ClientKey = ANYBODY) -> None:
+    """Send an error object, in the format of the API that was called."""
+    wire = FORMATS.get(path.removeprefix("/v1/")) or FORMATS["messages" if _is_anthropic(path) else "chat/completions"]
+    body = encode_json(wire.build_error(problem))
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        (b"x-request-id", request_id.encode()),
+        *problem.header_list(),
+    ]
+    if problem.status == 429 and key.account is not None:
+        headers += build_rate_headers(key.account.read_rates(key.limits), is_anthropic=_is_anthropic(path))
+    await send({"type": "http.response.start", "status": problem.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _find_scope(path: str) -> str:
+    """What a key must be allowed for that path; empty if any key may."""
+    if path.startswith(("/v1/models", "/v1/usage")):
+        return "models" if path.startswith("/v1/models") else ""
+    return "route" if path.startswith("/v1/route") else "inference"
+
+
+def _is_spending(method: str, path: str) -> bool:
+    """Whether an answer may cost tokens: to see, cancel or delete what is stored costs none."""
+    return method == "POST" and not path.endswith("/cancel")
+
+
+def _is_anthropic(path: str) -> bool:
+    return path.startswith("/v1/messages")
+
+
+def _get_path(scope: Scope) -> str:
+    """The path as the routes see it, also where the gateway is mounted below another one."""
+    path, root = str(scope["path"]), str(scope.get("root_path", ""))
+    return path[len(root) :] if root and path.startswith(root + "/") else path
+
+
+def _get_key(headers: Mapping[bytes, bytes]) -> str:
+    given = headers.get(b"authorization", b"").decode(errors="replace")
+    scheme, _, key = given.partition(" ")
+    if scheme.lower() == "bearer":
+        return key.strip()
+    return headers.get(b"x-api-key", b"").decode(errors="replace").strip()
+
+
+@lru_cache(maxsize=256)
+def _is_loopback_host(host: str) -> bool:
+    try:
+        return is_loopback(urlsplit(f"//{host}").hostname or "")
+    except ValueError:  # brackets that do not close
+        return False
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name or address is a loopback one, which only this machine can reach.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("::1"), is_loopback("0.0.0.0")
+    (True, True, True, False)
+    """
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

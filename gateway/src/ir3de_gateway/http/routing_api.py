@@ -1,0 +1,254 @@
+"""POST /v1/route: where prompts would go, and why; nothing is sent anywhere."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache, partial
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import ConfigDict, Field, SkipValidation
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from ir3de.errors import InputError
+from ir3de.selectors import MAX_TOKENS
+from ir3de_gateway.admin.bounded import run_in_thread
+from ir3de_gateway.api_errors import ApiError, ClientDisconnect, build_type_error, validate
+from ir3de_gateway.config.part import Part
+from ir3de_gateway.config.routing import Routing
+from ir3de_gateway.http.chat_turns import SpokenTurn, describe_turns
+from ir3de_gateway.http.target import TargetFinder
+from ir3de_gateway.http.variants import VariantSpec, get_variant, has_variant, list_options
+from ir3de_gateway.requests.choice import route_turns
+from ir3de_gateway.requests.client import read_body
+from ir3de_gateway.requests.controls import CostWeights
+from ir3de_gateway.requests.json_body import read_json
+from ir3de_gateway.requests.kept_texts import SHORT_CHARS
+from ir3de_gateway.requests.prompt import extract_text, list_user_turns, parse_turns, read_chat
+from ir3de_gateway.requests.token_estimate import Beginning
+from ir3de_gateway.wire import FORMATS
+
+if TYPE_CHECKING:
+    from ir3de import Conversation, Router
+    from ir3de_gateway.experts.snapshot import Snapshot
+    from ir3de_gateway.gateway import Gateway
+
+MAX_INPUTS = 1_000
+MAX_EXPLAINED_INPUTS = 100
+MAX_EXPLAINED_CHARS = 50_000  # read of all prompts together: explaining them takes about a second
+MAX_EXPLAINED_CHAT_CHARS = 16_384  # of a chat, whose newest turns come first
+READ_CHARS = 8_192  # of a prompt, as a rule: see embedding/beginnings.py
+BATCH_INPUTS = 50  # routed together: more would take memory
+MAX_KEPT_BYTES = 8_000_000  # that the prompts of a large request may take in memory
+
+# routed in the event loop, within a few milliseconds; longer ones, and more of them, in a thread
+MAX_INLINE_INPUTS = 16
+MAX_INLINE_CHARS = 4_000
+MAX_INLINE_EXPLAINED_CHARS = 200
+
+
+class RouteRequest(Part):
+    """Prompts to route: `input` or `messages`."""
+
+    model_config = ConfigDict(
+        strict=True, json_schema_extra={"oneOf": [{"required": ["input"]}, {"required": ["messages"]}]}
+    )
+
+    input: SkipValidation[str | Annotated[list[str], Field(min_length=1, max_length=MAX_INPUTS)]] = ""
+    """A prompt, or several."""
+    messages: SkipValidation[list[Any]] = []  # noqa: RUF012 - pydantic copies it
+    """Or a chat, which is routed as the chat endpoint routes it: `turns` then has a row for each turn of the user."""
+    explain: bool | None = None
+    """Also give for whom every word speaks, and every token with its vote."""
+    flips: bool | None = None
+    """Also give the words without which the decision would differ."""
+    target: bool | None = None
+    """Also give whom the gateway would ask now, and how: an expert may have no endpoint, or fail."""
+    selector: str | None = None
+    """Try another selector."""
+    k: Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None = None
+    """The number of tokens that vote, with the selector `entropy`."""
+    scorer: str | None = None
+    """Try another scorer."""
+    weights: CostWeights | None = None
+    """What a unit of cost is worth, instead of the router's own."""
+
+    def read_turns(self, routing: Routing) -> list[SpokenTurn] | None:
+        """The user's turns, where a chat is routed as a conversation; None for other requests."""
+        if routing.text != "conversation" or "messages" not in self.model_fields_set:
+            return None
+        if "input" in self.model_fields_set:
+            raise _build_both_error()
+        turns = parse_turns(FORMATS["chat/completions"], {"messages": self.messages})
+        return list_user_turns(turns, routing.envelopes)
+
+    def read_texts(self, routing: Routing) -> Sequence[str]:
+        """The prompts, or a `ApiError` that names the field."""
+        given = {name: getattr(self, name) for name in self.model_fields_set}
+        texts = _read_texts(given, routing)
+        most, what = (MAX_EXPLAINED_INPUTS, " with explain or flips") if self.is_explained else (MAX_INPUTS, "")
+        if len(texts) > most:
+            raise ApiError(400, f"input has {len(texts):,} prompts, at most {most:,} are possible{what}", param="input")
+        if any(isinstance(text, Beginning) and len(text) <= SHORT_CHARS for text in texts):
+            message = (
+                f"the prompts take more than {MAX_KEPT_BYTES:,} bytes, which is the limit here: send fewer at once"
+            )
+            raise ApiError(413, message, param="input")
+        size = sum(min(len(text), READ_CHARS) for text in texts)
+        if self.is_explained and size > MAX_EXPLAINED_CHARS:
+            message = (
+                f"the prompts have {size:,} characters that are read, at most {MAX_EXPLAINED_CHARS:,} are possible"
+            )
+            raise ApiError(413, f"{message}{what}: send fewer at once", param="input")
+        return texts
+
+    @property
+    def is_explained(self) -> bool:
+        return bool(self.explain or self.flips)
+
+    def is_quick(self, texts: Sequence[str]) -> bool:
+        """Whether an answer takes a few milliseconds at most."""
+        most = MAX_INLINE_EXPLAINED_CHARS if self.is_explained else MAX_INLINE_CHARS
+        return len(texts) <= MAX_INLINE_INPUTS and sum(map(len, texts)) <= most
+
+    @property
+    def wanted(self) -> VariantSpec:
+        return VariantSpec(self.scorer and self.scorer[:80], self.selector and self.selector[:80], self.k)
+
+
+async def route(request: Request) -> Response:
+    """Say where each prompt would go."""
+    gateway: Gateway = request.app.state.gateway
+    snapshot = gateway.live.snapshot
+    limits = snapshot.config.server.limits
+    try:
+        content = await read_body(request.receive, dict(request.scope["headers"]), limits)
+    except ClientDisconnect:
+        return Response(status_code=400)  # which nobody reads
+    values = (await read_json(content, limits.json_depth, kept_bytes=MAX_KEPT_BYTES)).values
+    del content  # the prompts are enough
+    asked = validate(RouteRequest, values, status=400, shows_found=True)
+    turns = asked.read_turns(snapshot.config.routing)
+    texts = asked.read_texts(snapshot.config.routing) if turns is None else [text for _, text in turns]
+    is_served = asked.wanted.is_served(snapshot.router)
+    finder = TargetFinder(snapshot, gateway.pins, request.state.key, asked.weights, is_served) if asked.target else None
+    try:
+        if not has_variant(snapshot, asked.wanted):  # it must be built first
+            await run_in_thread(get_variant, snapshot, asked.wanted)
+        if asked.is_quick(texts):
+            content = build_answer(snapshot, asked, texts, turns, finder)
+        else:
+            content = await asyncio.get_running_loop().run_in_executor(
+                _start_thread(), build_answer, snapshot, asked, texts, turns, finder
+            )
+    except InputError as error:  # weights so large that no number holds them
+        raise ApiError(400, str(error)) from error
+    return Response(content, media_type="application/json")
+
+
+routes = [Route("/v1/route", route, methods=["POST"])]
+
+
+@lru_cache(maxsize=1)
+def _start_thread() -> ThreadPoolExecutor:
+    """One thread for all long requests: with more, the event loop would wait for each of them in turn."""
+    return ThreadPoolExecutor(1, thread_name_prefix="ir3de-route")
+
+
+def build_answer(
+    snapshot: Snapshot,
+    asked: RouteRequest,
+    texts: Sequence[str],
+    turns: Sequence[SpokenTurn] | None = None,
+    finder: TargetFinder | None = None,
+) -> bytes:
+    """The answer as JSON. `turns` are those of a chat that is routed as a conversation; `finder` finds targets."""
+    variant = get_variant(snapshot, asked.wanted)
+    begin, chat = perf_counter(), None
+    if turns:
+        chat = route_turns(variant, texts, asked.weights)
+        decisions = [chat.decision]
+    elif turns is not None:  # no words of the user
+        decisions, texts = [variant.route("", weights=asked.weights)], [""]
+    elif len(texts) == 1:
+        decisions = [variant.route(texts[0], weights=asked.weights)]
+    else:
+        batches = (texts[start : start + BATCH_INPUTS] for start in range(0, len(texts), BATCH_INPUTS))
+        decisions = [one for batch in batches for one in variant.route_batch(batch, weights=asked.weights)]
+    took = perf_counter() - begin
+    head = {
+        "object": "list",
+        "router": snapshot.digest,
+        "experts": list(variant.experts),
+        "default": variant.default,
+        "calibrated": variant.calibrated,
+        "route_us": round(took / len(texts) * 1e6, 1),  # a prompt, on average
+    }
+    explain = partial(_explain, variant, asked) if chat is None else partial(_explain_chat, variant, asked, chat)
+    data = b",".join(  # row by row, because an explanation takes several times the memory of its JSON
+        _encode({"index": index, **decision.to_dict(), **explain(text), **target})
+        for index, (text, decision) in enumerate(zip(texts if chat is None else texts[-1:], decisions, strict=True))
+        for target in [{} if finder is None else {"target": finder.find(asked.messages or _build_chat(text), decision)}]
+    )
+    shown = b"" if turns is None else b'"turns":[%b],' % _describe_turns(chat, asked, turns)
+    options = _encode(list_options(snapshot))
+    return b"".join((_encode(head)[:-1], b",", shown, b'"data":[', data, b'],"options":', options, b"}"))
+
+
+def _describe_turns(chat: Conversation | None, asked: RouteRequest, turns: Sequence[SpokenTurn]) -> bytes:
+    """The rows of the turns as JSON."""
+    if chat is None:
+        return b""
+    explained_chars = MAX_EXPLAINED_CHAT_CHARS if asked.explain else 0
+    rows = describe_turns(chat, turns, explained_chars=explained_chars, read_chars=READ_CHARS)
+    return b",".join([_encode(row) for row in rows][::-1])
+
+
+def _explain_chat(variant: Router, asked: RouteRequest, chat: Conversation, text: str) -> dict[str, Any]:
+    """The words that decided the last turn. Flips are those of a prompt, so chats of several turns have none."""
+    row = chat.explain().deciding.describe_parts() if asked.explain else {}
+    if asked.flips and len(chat) == 1 and not read_chat([(0, text)])[1]:
+        row["flips"] = variant.flips(text, weights=asked.weights).to_dict()
+    return row
+
+
+def _explain(variant: Router, asked: RouteRequest, text: str) -> dict[str, Any]:
+    row = variant.explain(text, weights=asked.weights).describe_parts() if asked.explain else {}
+    if asked.flips:
+        row["flips"] = variant.flips(text, weights=asked.weights).to_dict()
+    return row
+
+
+def _build_chat(text: str) -> list[Mapping[str, str]]:
+    return [{"role": "user", "content": text}]
+
+
+def _encode(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode(errors="replace")
+
+
+def _build_both_error() -> ApiError:
+    return ApiError(400, "input and messages are two ways to say the same: send one of them", param="input")
+
+
+def _read_texts(values: Mapping[str, Any], routing: Routing) -> list[str]:
+    given = values.get("input")
+    if "messages" in values:
+        if given is not None:
+            raise _build_both_error()
+        return [extract_text(parse_turns(FORMATS["chat/completions"], values), routing.text, routing.envelopes)]
+    if isinstance(given, str):
+        return [given]
+    if not isinstance(given, list):
+        raise build_type_error("input", "a prompt or a list of prompts (or send messages)", given)
+    if not given:
+        raise ApiError(400, "input is empty: send at least one prompt", param="input")
+    for place, text in enumerate(given):
+        if not isinstance(text, str):
+            raise build_type_error(f"input[{place}]", "a string", text)
+    return given

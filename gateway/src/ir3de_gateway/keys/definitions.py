@@ -1,0 +1,172 @@
+"""The keys file: named keys, what each may do, and how much. It holds hashes of keys, or names of variables."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, time
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, get_args
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from ir3de.errors import InputError, describe_value
+from ir3de_gateway.api_errors import list_faults
+from ir3de_gateway.config import findings, yaml_parser
+from ir3de_gateway.config.findings import ConfigError, Finding, join_path, sort_findings
+from ir3de_gateway.config.part import Name, Part, Variable, read_variable
+from ir3de_gateway.config.yaml_parser import Document
+
+Scope = Literal["inference", "route", "models", "metrics", "admin"]
+SCOPES: tuple[str, ...] = get_args(Scope)
+MAX_KEYS = 10_000
+_ADVICE = "`ir3de keys new NAME` prints an entry for it, to stand below `keys:`"
+
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class KeyLimits(Part):
+    """How much a key may use. What is left out has no limit."""
+
+    requests_per_minute: int | None = Field(None, ge=0, le=10**9)
+    """Requests within 60 seconds."""
+    tokens_per_minute: int | None = Field(None, ge=0, le=10**12)
+    """Tokens of prompts and answers within 60 seconds."""
+    concurrent: int | None = Field(None, ge=0, le=10**6)
+    """Requests at once."""
+    budget_per_day: Amount | None = None
+    """Cost of a day (UTC), in the currency of the experts' prices."""
+    budget_per_month: Amount | None = None
+    """Cost of a calendar month (UTC), in the currency of the experts' prices."""
+
+
+class KeyEntry(Part):
+    """A named key."""
+
+    name: Name
+    """Its name, for logs, metrics and traces."""
+    hash: str | None = None
+    """SHA-256 of the key, as `ir3de keys new` prints it: sha256:…"""
+    key_env: Variable | None = None
+    """The variable that holds the key, instead of its hash."""
+    scopes: tuple[Scope, ...] = ("inference", "route", "models")
+    """What it may do: ask experts, ask for decisions, list models, read /metrics, change the gateway through /admin."""
+    experts: tuple[str, ...] | None = None
+    """The experts that may answer it; by default all."""
+    expires: str | None = None
+    """The day until which it works (UTC), or the moment: 2027-01-31, 2027-01-31T12:00:00+01:00"""
+    disabled: bool = False
+    """Whether it is switched off."""
+    limits: KeyLimits = KeyLimits()
+    """How much it may use."""
+
+    @field_validator("name")
+    @classmethod
+    def _is_printable(cls, value: str) -> str:
+        if not value.isprintable():
+            raise ValueError(f"must be printable, found {value!r}")
+        return value
+
+    @field_validator("hash")
+    @classmethod
+    def _is_hash(cls, value: str | None) -> str | None:
+        if value is not None and re.fullmatch(r"sha256:[0-9a-fA-F]{64}", value) is None:
+            shown = value[: 10 if value.startswith("sha256:") else 3]  # it may be a key, so it is not repeated
+            found = f"found {shown!r}… with {len(value)} characters; `ir3de keys new NAME` makes one"
+            raise ValueError(f"must be sha256: and 64 hexadecimal digits, {found}")
+        return value
+
+    @field_validator("expires")
+    @classmethod
+    def _is_moment(cls, value: str | None) -> str | None:
+        if value is not None:
+            parse_moment(value)
+        return value
+
+    @model_validator(mode="after")
+    def _has_one_secret(self) -> Self:
+        if (self.hash is None) == (self.key_env is None):
+            raise ValueError("needs either hash or key_env: `ir3de keys new` prints an entry with its hash")
+        return self
+
+
+class KeysFile(Part):
+    """The keys of a gateway."""
+
+    version: Literal[1] = 1
+    """Version of this format."""
+    keys: tuple[KeyEntry, ...] = Field(max_length=MAX_KEYS)
+    """The keys; with an empty list nobody has access."""
+
+    @model_validator(mode="after")
+    def _differ(self) -> Self:
+        for field in ("name", "hash", "key_env"):
+            seen = dict[str, int]()
+            for place, entry in enumerate(self.keys):
+                value = getattr(entry, field)
+                if value is None:
+                    continue
+                if (first := seen.setdefault(value.lower() if field == "hash" else value, place)) != place:
+                    raise ValueError(f"keys.{place}.{field}: keys.{first} has the same: keep one of them")
+        return self
+
+
+def parse_moment(text: str) -> float:
+    """A day or a moment in seconds since 1970; a day ends at midnight UTC.
+
+    >>> parse_moment("1970-01-01"), parse_moment("1970-01-01T01:00:00+01:00"), parse_moment("1970-01-01T00:00:05Z")
+    (86400.0, 0.0, 5.0)
+    """
+    try:
+        if re.fullmatch(r"\d{4}-\d{2}-\d{2}", text):
+            return datetime.combine(date.fromisoformat(text), time.min, UTC).timestamp() + 86_400
+        found = datetime.fromisoformat(text)
+    except (ValueError, OverflowError):
+        raise ValueError(f"must look like 2027-01-31 or 2027-01-31T12:00:00Z, found {text!r}") from None
+    return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
+
+
+def read_keys_file(path: Path, *, secrets: bool = True) -> KeysFile:
+    """The keys file, or an `InputError` with all its problems; with `secrets`, the variables it names must be set."""
+    return parse_keys(read_keys_document(path), secrets=secrets)
+
+
+def read_keys_document(path: Path) -> Document:
+    """The content of the keys file, which knows its lines."""
+    return yaml_parser.read(path, "keys file", _ADVICE)
+
+
+def parse_keys(document: Document, *, secrets: bool = True) -> KeysFile:
+    """The keys of a document."""
+    if not isinstance(document.value, dict):
+        raise InputError(
+            f"{document.name}: expected `keys:` and the list of keys below it, found {describe_value(document.value)}: "
+            "`ir3de keys new NAME` prints an entry of that list"
+        )
+    literal = [_advise(finding) for finding in findings.find_literal_secrets(document, document.value, ())]
+    try:
+        found = KeysFile.model_validate_json(json.dumps(document.value), strict=True)
+    except ValidationError as error:
+        reported = {finding.where for finding in literal}
+        wrong = findings.convert_errors(document, list_faults(error), KeysFile)
+        wrong = [one for one in wrong if one.where not in reported]
+        raise ConfigError(document.name, sort_findings([*literal, *wrong])) from None
+    if secrets and (unset := _find_unset(found.keys, document)):
+        raise ConfigError(document.name, unset)
+    return found
+
+
+def _advise(finding: Finding) -> Finding:
+    text = "no keys in the file: write hash: sha256:… (`ir3de keys new` prints one), or key_env: NAME_OF_A_VARIABLE"
+    return Finding("error", finding.where, text, finding.line)
+
+
+def _find_unset(entries: Sequence[KeyEntry], document: Document) -> list[Finding]:
+    paths: list[tuple[Any, str]] = [
+        (("keys", place, "key_env"), entry.key_env)
+        for place, entry in enumerate(entries)
+        if entry.key_env is not None and read_variable(entry.key_env) is None
+    ]
+    unset = [(path, findings.describe_unset(name, "write the key's hash instead")) for path, name in paths]
+    return [Finding("error", join_path(path), message, document.line(path)) for path, message in unset]

@@ -1,0 +1,277 @@
+"""Runs the gateway: one process, or several behind one socket, which drain their requests before they stop."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import logging.config
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from multiprocessing.connection import Connection
+from time import sleep
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import uvicorn
+
+from ir3de.errors import InputError, IR3DEError, name_some
+from ir3de_gateway.admin.administration import RESTART_NEEDED
+from ir3de_gateway.config.load import Source
+from ir3de_gateway.config.models import Config
+from ir3de_gateway.memory import collect_garbage_rarely
+from ir3de_gateway.serving.connection_limit import choose_backlog, choose_connection_limit, raise_descriptor_limit
+from ir3de_gateway.serving.request_filter import build_request_filter
+from ir3de_gateway.serving.supervisor import PATIENCE_S, WAITING, Supervisor
+from ir3de_gateway.telemetry.process_counts import PROCESS_COUNTS
+from ir3de_gateway.validation import find_host_error
+from ir3de_gateway.workers.folder import create_worker_folder
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+FACTORY = "ir3de_gateway.server:application"
+HANDLER = "ir3de_gateway.telemetry.logs.StandardErrorHandler"
+KEEP_ALIVE_S = 75  # longer than that of load balancers, so that they close idle connections first
+STARTUP_FAILURE_EXIT_CODE = 3  # exit code of a process that cannot serve, also uvicorn's own
+RESTART_FIELDS = ("host", "port", "workers", "drain")  # the supervisor's own
+GIVING_UP = "Cancel %s running task(s), timeout graceful shutdown exceeded"  # uvicorn's words
+LEVELS = ("debug", "info", "warning", "error")
+
+logger = logging.getLogger("ir3de.gateway")
+
+
+def serve(source: Source, *, ready: Callable[[str], None] | None = None, factory: str = FACTORY) -> bool:
+    """Serve until stopped; `ready` is called with the address. True if requests in flight could finish."""
+    config = source.read()
+    if refused := find_host_error(config):
+        raise InputError(f"server.host: {refused}")
+    source.to_environment()
+    raise_descriptor_limit()
+    configure_logging(config)
+    listening = bind_socket(config.server.host, config.server.port)
+    ended = threading.Event()
+    if ready is not None:
+        threading.Thread(target=_announce, args=(listening, ready, ended), daemon=True).start()
+    try:
+        if config.server.workers == 1:
+            return _serve_alone(LoneServer(build_uvicorn_config(config, factory), config.server.drain), listening)
+        with create_worker_folder():
+            workers, target = config.server.workers, partial(run_worker, factory)
+            return Supervisor(
+                target,
+                listening,
+                workers=workers,
+                drain_seconds=config.server.drain,
+                on_replaced=partial(_name_restart_needs, config, source),
+            ).serve()
+    finally:
+        ended.set()
+        listening.close()
+
+
+def _name_restart_needs(runs: Config, source: Source) -> None:
+    """New workers have read the file. Say which of its changes they cannot make."""
+    try:
+        wanted = source.read()
+    except IR3DEError:  # it has become wrong since they have started
+        return
+    changed = [name for name in RESTART_FIELDS if getattr(wanted.server, name) != getattr(runs.server, name)]
+    if changed:
+        logger.warning(RESTART_NEEDED, name_some([f"server.{name}" for name in changed]))
+
+
+class LoneServer(uvicorn.Server):
+    """A server without a supervisor: at Ctrl-C it says what it waits for."""
+
+    def __init__(self, settings: uvicorn.Config, drain_seconds: float) -> None:
+        super().__init__(settings)
+        self._drain_seconds = drain_seconds
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin to stop; at a second interrupt, stop waiting."""
+        if sig == signal.SIGINT and not self.should_exit:
+            threading.Thread(target=self._explain_waiting, daemon=True).start()
+        super().handle_exit(sig, frame)
+
+    def _explain_waiting(self) -> None:
+        sleep(PATIENCE_S)  # by then, connections without a request are closed
+        if (waiting := PROCESS_COUNTS.connections_open) and not self.force_exit:
+            what = "1 request" if waiting == 1 else f"{waiting} requests"
+            logger.info(WAITING, f"waiting for {what} to end", self._drain_seconds)
+
+
+def _serve_alone(server: uvicorn.Server, listening: socket.socket) -> bool:
+    # raised at the end, or if it cannot start
+    with _ignore_signals(signal.SIGTERM), suppress(KeyboardInterrupt, SystemExit):
+        server.run(sockets=[listening])
+    if not server.started:
+        raise InputError("the gateway did not start: the messages above say why")
+    return not server.force_exit
+
+
+def run_worker(factory: str, reports: Connection, listening: socket.socket) -> None:
+    """Serve in a process of its own, until the supervisor says stop or has gone."""
+    try:
+        config = Source.from_environment().read()
+        configure_logging(config)
+        server = uvicorn.Server(build_uvicorn_config(config, factory))
+        threading.Thread(target=_follow_supervisor, args=(server, reports), daemon=True).start()
+        with _ignore_signals(signal.SIGTERM, signal.SIGINT):  # the terminal sends SIGINT to all, the supervisor as well
+            server.run(sockets=[listening])
+    except IR3DEError as error:
+        with suppress(OSError):  # the supervisor has ended
+            reports.send(str(error))
+        sys.exit(STARTUP_FAILURE_EXIT_CODE)
+
+
+def _follow_supervisor(server: uvicorn.Server, reports: Connection) -> None:
+    """Tell the supervisor when the worker serves, and stop when the supervisor has ended, even if it was killed."""
+    supervisor = multiprocessing.parent_process()
+    assert supervisor is not None
+    while not server.started and supervisor.is_alive():
+        supervisor.join(0.05)
+    with suppress(OSError):
+        reports.send(None)
+    supervisor.join()
+    server.should_exit = True
+
+
+def application() -> ASGIApp:
+    """The application of one worker, from the configuration that `serve` left in the environment."""
+    from ir3de_gateway.app import create_app
+    from ir3de_gateway.gateway import Gateway
+
+    source = Source.from_environment()
+    app = create_app(Gateway.open(source.read(), config_path=source.path, reread=source.read))
+    collect_garbage_rarely()
+    return app
+
+
+def build_uvicorn_config(config: Config, factory: str = FACTORY) -> uvicorn.Config:
+    """The settings of uvicorn."""
+    limits, descriptors = config.server.limits, raise_descriptor_limit()
+    possible = choose_connection_limit(descriptors)
+    if limits.connections is not None and limits.connections > possible:
+        logger.warning(
+            "server.limits.connections is %d, but %d open files allow %d safely: raise the limit (ulimit -n)",
+            limits.connections,
+            descriptors,
+            possible,
+        )
+    return uvicorn.Config(
+        factory,
+        factory=True,
+        interface="asgi3",
+        http=build_request_filter(limits.header_seconds, limits.connections or possible),
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,  # nothing is decided by the client's address
+        server_header=False,
+        backlog=choose_backlog(descriptors),
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=config.server.drain,  # type: ignore[arg-type] # seconds, also parts of them
+    )
+
+
+def configure_logging(config: Config) -> None:
+    """Send messages of this process to standard error."""
+    logging.config.dictConfig(build_log_config(read_log_level(config)))
+
+
+def read_log_level(config: Config) -> str:
+    """IR3DE_LOG_LEVEL, else the level of the configuration."""
+    given = (os.environ.get("IR3DE_LOG_LEVEL") or config.logs.level).lower()
+    if given not in LEVELS:
+        raise InputError(f"IR3DE_LOG_LEVEL is {given!r}: choose one of {', '.join(LEVELS)}")
+    return given
+
+
+def build_log_config(level: str) -> dict[str, Any]:
+    """Log to standard error: our messages from `level` on, uvicorn's from warnings on."""
+    quiet = "DEBUG" if level == "debug" else "ERROR" if level == "error" else "WARNING"
+    return {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {"plain": {"format": "%(asctime)s %(levelname)s %(message)s", "datefmt": "%Y-%m-%dT%H:%M:%S%z"}},
+        "filters": {"calm": {"()": "ir3de_gateway.server.CancellationFilter"}},
+        "handlers": {"stderr": {"class": HANDLER, "formatter": "plain", "filters": ["calm"]}},
+        "loggers": {
+            "ir3de": {"handlers": ["stderr"], "level": level.upper(), "propagate": False},
+            "uvicorn": {"handlers": ["stderr"], "level": quiet, "propagate": False},
+        },
+    }
+
+
+class CancellationFilter(logging.Filter):
+    """Tells in our words that requests were given up at shutdown, and drops their tracebacks."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.msg == GIVING_UP:
+            record.msg = "server.drain is over: requests that were given up: %s"
+            record.levelno, record.levelname = logging.WARNING, "WARNING"
+        error = record.exc_info[1] if record.exc_info else None
+        return not isinstance(error, asyncio.CancelledError) and "CancelledError" not in str(record.msg)
+
+
+def bind_socket(host: str, port: int) -> socket.socket:
+    """A socket bound to that address. It does not listen yet, so clients are refused until a worker serves."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        made = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise InputError(
+            f"cannot listen on {host!r}: {error.strerror or error}; correct server.host (--host)"
+        ) from error
+    try:
+        if os.name == "posix":
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(address)
+    except OSError as error:
+        made.close()
+        is_elsewhere = error.errno == errno.EADDRNOTAVAIL  # no interface of this machine has the address
+        advice = "correct server.host (--host)" if is_elsewhere else "choose another with --port, 0 takes a free one"
+        raise InputError(f"cannot listen on {host}:{port}: {error.strerror or error}; {advice}") from error
+    made.set_inheritable(True)
+    return made
+
+
+def format_address(listening: socket.socket) -> str:
+    """The address for clients on this machine."""
+    host, port = listening.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _announce(listening: socket.socket, ready: Callable[[str], None], ended: threading.Event) -> None:
+    """Call `ready` with the address as soon as a worker accepts connections there."""
+    address = format_address(listening)
+    family, (host, port) = listening.family, listening.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    while not ended.wait(0.05):
+        with socket.socket(family, socket.SOCK_STREAM) as trial:
+            if trial.connect_ex((host, port)) == 0:
+                ready(address)
+                return
+
+
+@contextmanager
+def _ignore_signals(*numbers: int) -> Iterator[None]:
+    """uvicorn raises a signal again after it has stopped: that must not end the process."""
+    before = {number: signal.signal(number, lambda number, frame: None) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

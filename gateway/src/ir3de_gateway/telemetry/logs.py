@@ -1,0 +1,219 @@
+"""Files that lines are appended to, without ever waiting for them: the access log, the decision log, standard error."""
+
+from __future__ import annotations
+
+import enum
+import errno
+import logging
+import os
+import queue
+import select
+import threading
+from pathlib import Path
+from time import monotonic
+
+from ir3de.errors import ArtifactError
+from ir3de_gateway.telemetry.process_counts import PROCESS_COUNTS
+
+STANDARD_OUTPUT = "-"
+MAX_QUEUE_BYTES = 4_000_000  # of lines that wait to be written
+MAX_BATCH_BYTES = 65_536  # of lines written at once to a file
+ATOMIC_BYTES = getattr(select, "PIPE_BUF", 512)  # to a pipe: the lines of several processes must not mix
+PAUSE_S = 0.02  # between two batches, so that busy times need few switches between threads
+CLOSE_TIMEOUT_S = 2.0  # for what is left at the end
+ROTATION_CHECK_S = 1.0  # between two checks whether a file was rotated
+WARN_INTERVAL_S = 60.0
+
+_log = logging.getLogger("ir3de.gateway")
+_count_lock = threading.Lock()
+
+
+class Command(enum.Enum):
+    """What the writing thread is asked for, besides lines."""
+
+    REOPEN = enum.auto()
+    END = enum.auto()
+
+
+class LineWriter:
+    """Appends lines in a thread of its own. If they come faster than they can be written, some are lost and counted."""
+
+    def __init__(self, file: int, name: str) -> None:
+        self._file, self._name = file, name
+        self._max_batch_bytes = ATOMIC_BYTES
+        self._waiting: queue.SimpleQueue[bytes | Command] = queue.SimpleQueue()
+        self._accepted_bytes = self._done_bytes = 0  # each is changed by one thread only
+        self._thread: threading.Thread | None = None
+        self._is_ending = threading.Event()
+        self._is_torn = False  # the last line was not written to its end
+        self.lost = 0
+        self._complain = 0.0
+
+    def write(self, line: bytes) -> None:
+        """Append the line, soon."""
+        if self._accepted_bytes - self._done_bytes > MAX_QUEUE_BYTES:
+            self._report_loss("it takes lines more slowly than they come")
+            return
+        self._accepted_bytes += len(line)
+        self._waiting.put(line)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name=f"log {self._name}", daemon=True)
+            self._thread.start()
+
+    def close(self, seconds: float = CLOSE_TIMEOUT_S) -> None:
+        """Write what waits, for so long at most; with 0 it is written later, and a second call waits for that."""
+        self._is_ending.set()
+        if self._thread is None:
+            self._close_file()
+            return
+        self._waiting.put(Command.END)
+        self._thread.join(seconds)
+        if seconds and self._thread.is_alive():
+            self._report_loss(f"it took nothing for {seconds:g} s at the end", self._waiting.qsize())
+
+    # in the thread ---------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        batch: list[bytes] = []
+        size = 0
+        item: bytes | Command = self._waiting.get()
+        while item is not Command.END:
+            if isinstance(item, bytes):
+                if size + len(item) > self._max_batch_bytes:
+                    self._write_batch(batch)
+                    batch, size = [], 0
+                batch.append(item)
+                size += len(item)
+            else:
+                self._write_batch(batch)
+                batch, size = [], 0
+                self._reopen()
+            try:
+                item = self._waiting.get_nowait()
+            except queue.Empty:
+                self._write_batch(batch)
+                batch, size = [], 0
+                self._is_ending.wait(PAUSE_S)
+                item = self._waiting.get()
+        self._write_batch(batch)
+        self._close_file()
+
+    def _write_batch(self, lines: list[bytes]) -> None:
+        if not lines:
+            return
+        self._prepare()
+        data = rest = (b"\n" if self._is_torn else b"") + b"".join(lines)
+        while rest:
+            try:
+                rest = rest[os.write(self._file, rest) :]
+            except BlockingIOError:  # somebody else made the pipe non-blocking
+                select.select([], [self._file], [], 1.0)
+            except OSError as error:
+                self._report_loss(error.strerror or str(error), min(len(lines), rest.count(b"\n")))
+                break
+        written = data[: len(data) - len(rest)]
+        self._is_torn = not written.endswith(b"\n") if written else self._is_torn
+        self._done_bytes += sum(map(len, lines))
+
+    def _prepare(self) -> None:
+        """Called before each batch."""
+
+    def _reopen(self) -> None:
+        """Called in the order of the lines."""
+
+    def _close_file(self) -> None:
+        """Called at the end."""
+
+    def _report_loss(self, why: str, lines: int = 1) -> None:
+        with _count_lock:
+            self.lost += lines
+            PROCESS_COUNTS.log_lines_dropped += lines
+            if monotonic() < self._complain:
+                return
+            self._complain = monotonic() + WARN_INTERVAL_S
+        _log.warning("cannot write to %s: %s. %d lines lost so far", self._name, why, self.lost)
+
+
+class LogFile(LineWriter):
+    """A file that several processes append whole lines to. It survives rotation and a full disk."""
+
+    def __init__(self, path: str) -> None:
+        self._path = None if path == STANDARD_OUTPUT else Path(path)
+        super().__init__(1 if self._path is None else _open(self._path), path if self._path else "standard output")
+        if self._path is not None:
+            self._max_batch_bytes = MAX_BATCH_BYTES
+        self._look = monotonic() + ROTATION_CHECK_S
+
+    def reopen(self) -> None:
+        """Open the file again, after a rotation."""
+        self._waiting.put(Command.REOPEN)
+
+    def _prepare(self) -> None:
+        if self._path is None or monotonic() < self._look:
+            return
+        self._look = monotonic() + ROTATION_CHECK_S
+        try:
+            there = self._path.stat()
+        except OSError:
+            there = None
+        ours = os.fstat(self._file)
+        if there is None or (there.st_ino, there.st_dev) != (ours.st_ino, ours.st_dev):
+            self._reopen()
+
+    def _reopen(self) -> None:
+        if self._path is None:
+            return
+        try:
+            fresh = _open(self._path)
+        except ArtifactError as error:
+            self._report_loss(str(error), lines=0)  # go on with the old file
+            return
+        os.close(self._file)
+        self._file, self._is_torn = fresh, False
+
+    def _close_file(self) -> None:
+        if self._path is not None and self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+class StandardErrorHandler(logging.Handler):
+    """Writes messages to standard error, and never waits for whoever reads it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._writer = LineWriter(2, "standard error")
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._writer.write(self.format(record).encode(errors="backslashreplace") + b"\n")
+        except Exception:
+            self.handleError(record)
+
+    def close(self) -> None:
+        self._writer.close()
+        super().close()
+
+
+def _open(path: Path) -> int:
+    try:
+        return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o640)
+    except OSError as error:
+        raise ArtifactError(_refuse(path, error.strerror or str(error))) from error
+
+
+def explain_unwritable(path: Path) -> str | None:
+    """Why a log cannot be written there; None if it can. No file is made."""
+    try:
+        if path.is_dir():
+            return _refuse(path, os.strerror(errno.EISDIR))
+        if not path.exists() and not path.parent.is_dir():
+            return _refuse(path, os.strerror(errno.ENOENT))
+        is_allowed = os.access(path, os.W_OK) if path.exists() else os.access(path.parent, os.W_OK | os.X_OK)
+    except OSError as error:  # a name that is too long, or a folder that may not be entered
+        return _refuse(path, error.strerror or str(error))
+    return None if is_allowed else _refuse(path, os.strerror(errno.EACCES))
+
+
+def _refuse(path: Path, why: str) -> str:
+    return f"cannot write the log {path}: {why}. Name a file that this user may write, in a folder that exists"

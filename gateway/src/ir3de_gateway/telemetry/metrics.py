@@ -1,0 +1,308 @@
+"""Prometheus metrics, added up over all workers."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from platform import python_version
+from time import monotonic
+from typing import TYPE_CHECKING, get_args
+
+from prometheus_client.core import InfoMetricFamily
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector, CollectorRegistry
+
+from ir3de import __version__
+from ir3de_gateway.exchange_record import ExchangeRecord, Outcome
+from ir3de_gateway.requests.eligibility import REFUSAL_LABELS
+from ir3de_gateway.telemetry.counts import Counts, Dump
+from ir3de_gateway.telemetry.key_budgets import build_budget_metrics
+from ir3de_gateway.telemetry.key_metrics import KeyMetrics
+from ir3de_gateway.telemetry.process_counts import PROCESS_COUNTS
+from ir3de_gateway.telemetry.process_gauges import ProcessGauges
+from ir3de_gateway.telemetry.replica_metrics import ReplicaMetrics
+from ir3de_gateway.workers.folder import WorkerPlace
+
+if TYPE_CHECKING:
+    from ir3de_gateway.experts.snapshot import LiveSnapshot
+    from ir3de_gateway.keys.store import KeyStore
+
+NO_EXPERT = "none"  # the label for names that are not experts
+OUTCOMES = get_args(Outcome)
+REASONS = (  # of fallbacks; why another expert answers
+    "connect", "timeout", "408", "429", "5xx", "busy", "resting", "cooling", "garbage", "broken", "resources", "other",
+    *REFUSAL_LABELS, "pinned", "shadow",
+)  # fmt: skip
+STATUS_CLASSES = ("none", "1xx", "2xx", "3xx", "4xx", "5xx", "none", "none", "none", "none")  # none was sent
+MIN_QUEUE_S = 0.001  # a request that had a place at once did not wait
+BREAKER_VALUES = {"closed": 0, "half-open": 1, "open": 2, "cooling": 3}
+
+ROUTE_BUCKETS = (1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 5e-2, 0.1)
+ANSWER_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+CONFIDENCE_BUCKETS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0)
+
+WARN_INTERVAL_S = 60.0
+
+_log = logging.getLogger("ir3de.gateway")
+
+
+class Metrics:
+    """The metrics of one gateway: plain numbers, shown to Prometheus together with those of the other workers.
+
+    A new counter is one line here; `metrics.resends["law"] += 1` counts.
+    """
+
+    def __init__(self, live: LiveSnapshot, place: WorkerPlace | None = None) -> None:
+        self._live, self._place = live, place
+        self.keys: KeyStore | None = None  # where there is a keys file
+        counts = self._counts = Counts()
+        self._requests = counts.add_counter("ir3de_requests", "Requests.", "expert", "outcome")
+        self._responses = counts.add_counter(
+            "ir3de_http_responses", "Responses to clients, also those that no expert gave.", "endpoint", "status"
+        )
+        self._route = counts.add_histogram("ir3de_route_seconds", "Time to decide on an expert.", ROUTE_BUCKETS)
+        self._confidence = counts.add_histogram(
+            "ir3de_confidence", "Confidence of decisions, where it is a probability.", CONFIDENCE_BUCKETS
+        )
+        self._abstained = counts.add_counter("ir3de_abstain", "Decisions on which the router abstained.")
+        self._fallbacks = counts.add_counter(
+            "ir3de_fallback", "Requests handed on to another expert.", "from", "to", "reason"
+        )
+        self._instead = counts.add_counter(
+            "ir3de_instead", "Answers of another expert than the decided one.", "decided", "answered", "reason"
+        )
+        self._upstream = counts.add_histogram(
+            "ir3de_upstream_seconds", "From asking an expert to the end of its answer.", ANSWER_BUCKETS, "expert"
+        )
+        self._ttft = counts.add_histogram(
+            "ir3de_ttft_seconds", "From a request to the first byte of its answer.", ANSWER_BUCKETS, "expert"
+        )
+        self._queue = counts.add_histogram(
+            "ir3de_queue_seconds", "Time in line for an expert, of requests that had to wait.", ANSWER_BUCKETS, "expert"
+        )
+        self._tokens = counts.add_counter("ir3de_tokens", "Tokens, as experts count them.", "expert", "direction")
+        self._cost = counts.add_counter("ir3de_cost", "Tokens times their prices.", "expert")
+        self.resends = counts.add_counter(
+            "ir3de_resends", "Requests sent again because a kept connection had closed.", "expert"
+        )
+        self._of_keys = KeyMetrics(counts)
+        self._cache = counts.add_counter("ir3de_cache", "Looks into the response cache.", "result")
+        self._hooks = counts.add_counter("ir3de_hook_calls", "Calls of hooks.", "hook", "outcome")
+        self._of_process = {
+            "log_lines_dropped": counts.add_counter("ir3de_log_lines_dropped", "Log lines that could not be written."),
+            "connections_refused": counts.add_counter("ir3de_connections_refused", "Connections beyond the limit."),
+            "connections_closed_idle": counts.add_counter(
+                "ir3de_connections_closed_idle", "Idle connections closed to make room for new ones."
+            ),
+        }
+        self._seen_of_process = dict.fromkeys(self._of_process, 0)
+        self._connections = counts.add_gauge("ir3de_connections", "Clients that are connected.")
+        self._in_flight = counts.add_gauge("ir3de_in_flight", "Requests being answered.", "expert")
+        self._waiting = counts.add_gauge("ir3de_waiting", "Requests in line for an expert.", "expert")
+        self._breaker = counts.add_gauge(
+            "ir3de_breaker_state", "0 closed, 1 half-open, 2 open, 3 cooling.", "expert", adds_up=False
+        )
+        self._limits = {
+            "limit": counts.add_gauge(
+                "ir3de_concurrency_limit", "Requests that an expert gets at once.", "expert", adds_up=False
+            ),
+            "queue": counts.add_gauge(
+                "ir3de_queue_limit", "Requests that may be in line for an expert.", "expert", adds_up=False
+            ),
+        }
+        self._process = ProcessGauges(counts)
+        self.replicas = ReplicaMetrics(counts)
+        self._experts: set[str] = set()  # labels that were counted
+        self._own: Dump = counts.dump()
+        self._published = ""
+        self._warned = -WARN_INTERVAL_S
+        if place is not None and (before := _read_dump(_path(place.folder, place.number))) is not None:
+            counts.resume(before)
+
+    def get_label(self, expert: str) -> str:
+        """The expert's name if it is configured, or was when it was first counted."""
+        return expert if expert in self._experts or expert in self._live.snapshot.experts else NO_EXPERT
+
+    def count_cache(self, result: str) -> None:
+        """Count a look into the response cache."""
+        self._cache[result] += 1
+
+    def count_hook(self, hook: str, outcome: str) -> None:
+        """Count a call of a hook."""
+        self._hooks[hook, outcome] += 1
+
+    def observe(self, record: ExchangeRecord) -> None:
+        """Count a request that has ended."""
+        expert = record.expert if record.expert in self._experts else self._add_expert(record.expert)
+        self._requests[expert, record.outcome if record.outcome in OUTCOMES else "upstream_error"] += 1
+        self._responses[record.endpoint, STATUS_CLASSES[record.status // 100 % 10]] += 1
+        if record.queue_seconds is not None and record.queue_seconds >= MIN_QUEUE_S:
+            self._queue[expert].add(record.queue_seconds)
+        if record.route_seconds is not None:
+            self._route[()].add(record.route_seconds)
+        if record.decision is not None:
+            if (confidence := record.decision.confidence) is not None:
+                self._confidence[()].add(confidence)
+            if record.decision.abstained:
+                self._abstained[()] += 1
+        if record.instead.label and record.decided is not None and record.first_seconds is not None:
+            has_endpoint = (
+                record.decided not in self._live.snapshot.router.experts
+            )  # else it is one of a few names, too
+            decided = self.get_label(record.decided) if has_endpoint else record.decided
+            self._instead[decided, expert, limit_reason(record.instead.label)] += 1
+        for giver, taker, reason in record.fallbacks:
+            self._fallbacks[self.get_label(giver), self.get_label(taker), limit_reason(reason)] += 1
+        if record.retries:
+            self.replicas.retries[expert] += record.retries
+        if record.upstream_seconds is not None:
+            self._upstream[expert].add(record.upstream_seconds)
+        if record.first_seconds is not None:
+            self._ttft[expert].add(record.first_seconds)
+        if record.prompt_tokens:
+            self._tokens[expert, "prompt"] += record.prompt_tokens
+        if record.completion_tokens:
+            self._tokens[expert, "completion"] += record.completion_tokens
+        if record.cost:
+            self._cost[expert] += record.cost
+        if record.key:
+            self._of_keys.observe(record, expert)
+
+    def count_refusal(self, key: str, code: str) -> None:
+        """Count a request that was refused; `key` is empty if it came with none, or with an unknown one."""
+        if key:
+            self._of_keys.count_refusal(key, code)
+
+    def count_response(self, endpoint: str, status: int) -> None:
+        """Count a response that no expert gave."""
+        self._responses[endpoint, STATUS_CLASSES[status // 100 % 10]] += 1
+
+    def _add_expert(self, name: str) -> str:
+        """The label of an expert. All its metrics are shown from now on."""
+        label = self.get_label(name)
+        if label not in self._experts:
+            self._experts.add(label)
+            for outcome in OUTCOMES:
+                self._requests[label, outcome] += 0
+            for direction in ("prompt", "completion"):
+                self._tokens[label, direction] += 0
+            self._cost[label] += 0
+            self.resends[label] += 0
+            self._upstream[label], self._ttft[label], self._queue[label]
+        return label
+
+    def refresh(self, in_flight: Mapping[str, int]) -> None:
+        """Set the gauges and publish all numbers: before a scrape, and once a second if there are other workers."""
+        experts = self._live.snapshot.experts
+        self._in_flight.clear()
+        for name, count in in_flight.items():
+            self._in_flight[self.get_label(name)] += count
+        self._waiting.clear()
+        self._waiting.update((name, expert.concurrency.waiting_here) for name, expert in experts.items())
+        self._connections[()] = PROCESS_COUNTS.connections_open
+        for name, counter in self._of_process.items():
+            now = getattr(PROCESS_COUNTS, name)
+            counter[()] += now - self._seen_of_process[name]
+            self._seen_of_process[name] = now
+        self._breaker.clear()
+        self._breaker.update((name, BREAKER_VALUES[expert.breaker.state]) for name, expert in experts.items())
+        for field, gauge in self._limits.items():
+            gauge.clear()
+            gauge.update((name, getattr(expert.config.concurrency, field)) for name, expert in experts.items())
+        self._process.refresh()
+        self.replicas.refresh(experts.values())
+        self._own = self._counts.dump()
+        if self._place is not None:
+            self._write(self._place)
+
+    def _write(self, place: WorkerPlace) -> None:
+        text = json.dumps(self._own)
+        if text == self._published:
+            return
+        path = _path(place.folder, place.number)
+        written = path.with_suffix(".new")
+        try:
+            written.write_text(text)
+            written.replace(path)
+            self._published = text
+        except OSError as error:
+            if monotonic() - self._warned >= WARN_INTERVAL_S:
+                self._warned = monotonic()
+                _log.warning("other workers do not see this one's metrics: %s", error)
+
+    def scrape(self, accept: str = "") -> tuple[bytes, str]:
+        """Everything in the format that the client prefers, and its content type; the own numbers as of `refresh`."""
+        encode, content_type = choose_encoder(accept)
+        registry = CollectorRegistry()
+        described = [_describe_build(), _describe_router(self._live)]
+        if self.keys is not None:
+            described += build_budget_metrics(self.keys)
+        registry.register(_Scrape([*self._counts.build(self._read_all()), *described]))
+        return encode(registry), content_type
+
+    def _read_all(self) -> Iterator[tuple[Dump, bool]]:
+        yield self._own, True
+        if self._place is not None:
+            for path in self._place.folder.glob("metrics-*.json"):
+                number = int(path.stem.partition("-")[2])
+                if number != self._place.number and (dump := _read_dump(path)) is not None:
+                    yield dump, self._place.is_alive(number)
+
+
+class _Scrape(Collector):
+    """Metrics that were collected already."""
+
+    def __init__(self, metrics: list[Metric]) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> list[Metric]:
+        return self._metrics
+
+
+@cache
+def _describe_build() -> Metric:
+    facts = {"version": __version__, "python": python_version()}
+    return InfoMetricFamily("ir3de_build", "The version of the gateway.", value=facts)
+
+
+def _describe_router(live: LiveSnapshot) -> Metric:
+    """The router that decides now."""
+    router = live.snapshot.router
+    facts = {
+        "digest": live.snapshot.digest,
+        "experts": str(len(router.experts)),
+        "scorer": type(router.scorer).__name__,
+        "selector": type(router.selector).__name__,
+    }
+    return InfoMetricFamily("ir3de_router", "The router that decides.", value=facts)
+
+
+def limit_reason(reason: str) -> str:
+    """One of `REASONS`: all statuses from 500 on are one, unknown reasons are `other`.
+
+    >>> limit_reason("503"), limit_reason("429"), limit_reason("the moon")
+    ('5xx', '429', 'other')
+    """
+    if reason in REASONS:
+        return reason
+    return "5xx" if len(reason) == 3 and reason.isdecimal() and reason[0] == "5" else "other"
+
+
+def _path(folder: Path, number: int) -> Path:
+    return folder / f"metrics-{number}.json"
+
+
+def _read_dump(path: Path) -> Dump | None:
+    """The numbers that a worker published, or None if there are none that can be read."""
+    try:
+        dump: Dump = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        _log.warning("cannot read the metrics of another worker: %s", error)
+        return None
+    return dump

@@ -1,0 +1,445 @@
+"""Named keys: who may do what, how much, and what is said of them in answers, logs and metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from api_answers import answer_as_servers_do, answers_as_openai, breaking_off
+from client_keys import bearer, describe, key, secret, write_keys
+from raw_sockets import Got, ask, chat, eventually, receive, sent
+from running_gateway import QUESTIONS, Running, answer, failing, running
+
+LAW = chat(QUESTIONS["law"])
+MESSAGES = {"model": "auto", "max_tokens": 9, "messages": LAW["messages"]}
+PRICE = {"input_per_1m": 1_000.0, "output_per_1m": 2_000.0}  # an answer of the tests costs 10 and 5 tokens: 0.02
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("keys")
+
+
+@pytest.fixture(scope="module")
+def gateway(folder: Path) -> Iterator[Running]:
+    """A gateway with keys; tests that use up a limit have a key of their own."""
+    file = write_keys(
+        folder / "keys.yaml",
+        key("free"),
+        key("lawyer", experts=["law"]),
+        key("watcher", scopes=["models"]),
+        key("chief", scopes=["admin"]),
+        key("old", expires="2001-01-31"),
+        key("off", disabled=True),
+        key("three", requests_per_minute=3),
+        key("anthropic", requests_per_minute=2, tokens_per_minute=1_000),
+        key("words", tokens_per_minute=20),
+        key("single", concurrent=1),
+        key("poor", budget_per_day=0.03, budget_per_month=10),
+        key("streams", tokens_per_minute=1_000_000),
+        key("leaver", budget_per_day=10),
+        key("impatient"),
+        key("decides", requests_per_minute=2),
+        key("broke", budget_per_day=0),
+        key("counted"),
+        key("plain"),
+        key("breaks"),
+        key("falls"),
+        key("translated"),
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("IR3DE_API_KEY", "sk-plain-old, sk-second")
+        patch.setenv("IR3DE_ADMIN_TOKEN", "root")
+        experts = {
+            "law": {"price": PRICE, "capabilities": ["chat", "completions", "messages", "responses", "tools"]},
+            "maths": {"stream_usage": False, "fallbacks": ["cooking"]},
+            "cooking": {"capabilities": ["messages"]},
+        }
+        logs = {"access": str(folder / "access.log"), "decisions": str(folder / "decisions.log")}
+        with running(folder, server={"keys_file": str(file)}, experts=experts, logs=logs) as found:
+            yield found
+
+
+def as_law(name: str, **fields: Any) -> tuple[dict[str, Any], dict[str, str]]:
+    return chat(QUESTIONS["law"], "law", **fields), bearer(name)
+
+
+# who ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "code", "words"),
+    [
+        ("nobody", 401, "invalid_api_key", "not one of this gateway's"),
+        ("old", 401, "invalid_api_key", "'old' has expired"),
+        ("off", 401, "invalid_api_key", "'off' is switched off"),
+        ("watcher", 403, "missing_scope", "'watcher' has no scope 'inference', only models"),
+    ],
+)
+def test_a_key_that_may_not_ask_is_told_why_in_the_format_of_the_api(
+    gateway: Running, name: str, status: int, code: str, words: str
+) -> None:
+    got = ask(gateway.url, LAW, **bearer(name))
+    assert (got.status, got.error["code"]) == (status, code) and words in got.error["message"]
+    assert secret(name) not in got.body.decode()
+    told = ask(gateway.url, MESSAGES, "/v1/messages", **{"x-api-key": secret(name)})
+    kind = {401: "authentication_error", 403: "permission_error"}[status]
+    assert (told.status, told.json["type"], told.json["error"]["type"]) == (status, "error", kind)
+    assert ask(gateway.url, LAW, **bearer("free")).status == 200
+
+
+def test_scopes_say_what_a_key_may_do(gateway: Running) -> None:
+    may = {
+        name: [
+            ask(gateway.url, LAW, **bearer(name)).status,
+            ask(gateway.url, {"input": "Is it void?"}, "/v1/route", **bearer(name)).status,
+            ask(gateway.url, path="/v1/models", **bearer(name)).status,
+            ask(gateway.url, path="/v1/usage", **bearer(name)).status,
+            ask(gateway.url, path="/admin/experts", **bearer(name)).status,
+        ]
+        for name in ("free", "watcher", "chief")
+    }
+    assert may == {
+        "free": [200, 200, 200, 200, 403],
+        "watcher": [403, 403, 200, 200, 403],
+        "chief": [403, 403, 403, 200, 200],
+    }
+    assert ask(gateway.url, path="/admin/experts", authorization="Bearer root").status == 200
+    assert ask(gateway.url, path="/admin/experts", authorization="Bearer wrong").status == 401
+    assert ask(gateway.url, {}, "/admin/reload", **bearer("chief")).status == 200
+    audit = ask(gateway.url, path="/admin/audit", **bearer("chief")).json["data"]
+    assert audit[0]["who"] == "key chief"
+
+
+def test_only_the_experts_of_a_key_answer_it(gateway: Running) -> None:
+    assert ask(gateway.url, chat(QUESTIONS["law"]), **bearer("lawyer")).headers["x-ir3de-expert"] == "law"
+    got = ask(gateway.url, chat(QUESTIONS["maths"]), **bearer("lawyer"))
+    assert (got.status, got.error["code"], got.headers["x-ir3de-decided"]) == (400, "no_eligible_expert", "maths")
+    assert ask(gateway.url, chat(QUESTIONS["law"], "law"), **bearer("lawyer")).status == 200
+    refused = ask(gateway.url, chat(QUESTIONS["maths"], "maths"), **bearer("lawyer"))
+    assert (refused.status, refused.error["param"]) == (403, "model")
+    assert "may not ask 'maths'" in refused.error["message"] and "cooking" not in refused.error["message"]
+    told = ask(gateway.url, {**MESSAGES, "model": "maths"}, "/v1/messages", **bearer("lawyer"))
+    assert (told.status, told.json["error"]["type"]) == (403, "permission_error")
+    unknown = ask(gateway.url, chat("x", "surgery"), **bearer("lawyer"))
+    assert (unknown.status, unknown.error["code"]) == (404, "model_not_found")
+    both = {**chat(QUESTIONS["maths"]), "ir3de": {"allow": ["maths"]}}
+    assert ask(gateway.url, both, **bearer("lawyer")).error["code"] == "no_eligible_expert"
+    models = ask(gateway.url, path="/v1/models", **bearer("lawyer")).json["data"]
+    assert [model["id"] for model in models] == ["auto", "ir3de/auto", "law"]
+    assert ask(gateway.url, path="/v1/models/maths", **bearer("lawyer")).status == 404
+    routed = ask(gateway.url, {"input": QUESTIONS["maths"], "target": True}, "/v1/route", **bearer("lawyer")).json
+    assert (routed["data"][0]["expert"], routed["data"][0]["target"]["expert"]) == ("maths", None)
+    assert "maths was chosen: not allowed for this API key" in routed["data"][0]["target"]["why"]
+
+
+def test_keys_of_the_environment_go_on_working_and_are_called_as_their_variable(gateway: Running) -> None:
+    for given in ("sk-plain-old", "sk-second"):
+        assert ask(gateway.url, LAW, authorization=f"Bearer {given}").status == 200
+    usage = ask(gateway.url, path="/v1/usage", authorization="Bearer sk-second").json
+    assert usage["name"] == "IR3DE_API_KEY-2" and usage["used"]["requests"] == 1
+
+
+# how much -------------------------------------------------------------------------------------------------------
+
+
+def test_requests_per_minute_and_the_headers_of_openai(gateway: Running) -> None:
+    async def tells_its_own(request: Request, asked: dict[str, Any]) -> Response:
+        found = await answer(request, asked)
+        found.headers["x-ratelimit-remaining-requests"] = "77"
+        return found
+
+    gateway.upstream.behaviour["law"] = tells_its_own
+    answers = [ask(gateway.url, *as_law("three")[:1], **bearer("three")) for _ in range(4)]
+    del gateway.upstream.behaviour["law"]
+    assert [got.status for got in answers] == [200, 200, 200, 429]
+    assert [got.headers["x-ratelimit-remaining-requests"] for got in answers] == ["2", "1", "0", "0"]
+    last = answers[-1]
+    assert last.headers["x-ratelimit-limit-requests"] == "3" and "x-ratelimit-limit-tokens" not in last.headers
+    assert re.fullmatch(r"(\d+\.?\d*s|1m0s)", last.headers["x-ratelimit-reset-requests"])
+    assert 1 <= int(last.headers["retry-after"]) <= 60
+    assert last.error["code"] == "rate_limit_exceeded" and "3 requests within a minute" in last.error["message"]
+
+
+def test_the_headers_of_anthropic(gateway: Running) -> None:
+    def tell(body: dict[str, Any]) -> Got:
+        return ask(gateway.url, body, "/v1/messages", **{"x-api-key": secret("anthropic")})
+
+    first, second, third = tell(MESSAGES), tell(MESSAGES), tell(MESSAGES)
+    assert [first.status, second.status, third.status] == [200, 200, 429]
+    assert third.json["type"] == "error" and third.json["error"]["type"] == "rate_limit_error"
+    assert first.headers["anthropic-ratelimit-requests-limit"] == "2"
+    assert third.headers["anthropic-ratelimit-requests-remaining"] == "0"
+    assert first.headers["anthropic-ratelimit-tokens-remaining"] == str(1_000 - 15)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", third.headers["anthropic-ratelimit-requests-reset"])
+    assert not any(name.startswith("x-ratelimit") for name in first.headers)
+
+
+def test_tokens_per_minute_are_what_the_expert_says(gateway: Running) -> None:
+    body, headers = as_law("words")
+    answers = [ask(gateway.url, body, **headers) for _ in range(3)]
+    assert [got.status for got in answers] == [200, 200, 429]  # 15 tokens each, and 20 are the limit
+    assert [got.headers["x-ratelimit-remaining-tokens"] for got in answers] == ["5", "0", "0"]
+    assert "20 tokens within a minute" in answers[-1].error["message"]
+    assert describe(gateway, "words")["used"]["tokens"] == 30
+
+
+def test_requests_at_once(gateway: Running) -> None:
+    goes_on = threading.Event()
+
+    async def waits(request: Request, asked: dict[str, Any]) -> Response:
+        while not goes_on.is_set():
+            await asyncio.sleep(0.005)
+        return await answer(request, asked)
+
+    gateway.upstream.behaviour["law"] = waits
+    body, headers = as_law("single")
+    held = sent(gateway.url, json.dumps(body).encode(), **headers)
+    try:
+        assert eventually(lambda: describe(gateway, "single")["used"]["concurrent"] == 1)
+        got = ask(gateway.url, body, **headers)
+        assert (got.status, got.headers["retry-after"]) == (429, "1") and "1 requests at once" in got.error["message"]
+        goes_on.set()
+        assert held.recv(12) == b"HTTP/1.1 200"
+        assert [ask(gateway.url, body, **headers).status for _ in range(3)] == [200] * 3
+    finally:
+        goes_on.set()
+        held.close()
+        del gateway.upstream.behaviour["law"]
+
+
+def test_a_budget_that_is_used_up(gateway: Running) -> None:
+    body, headers = as_law("poor", max_tokens=1)
+    answers = [ask(gateway.url, body, **headers) for _ in range(3)]
+    assert [got.status for got in answers] == [200, 200, 429]  # 0.02 each, over by less than a request
+    last = answers[-1]
+    assert (last.error["code"], last.error["type"]) == ("insufficient_quota", "insufficient_quota")
+    assert last.headers["x-should-retry"] == "false" and int(last.headers["retry-after"]) >= 1
+    told = ask(gateway.url, MESSAGES, "/v1/messages", **headers)
+    assert (told.status, told.json["error"]["type"]) == (429, "rate_limit_error")
+    assert describe(gateway, "poor")["used"]["day"] == {"requests": 2, "tokens": 30, "cost": 0.04}
+    assert ask(gateway.url, LAW, **bearer("free")).status == 200
+
+
+# streams --------------------------------------------------------------------------------------------------------
+
+
+def stream_of(gateway: Running, name: str, expert: str = "law", **fields: Any) -> Got:
+    return ask(gateway.url, chat(QUESTIONS["law"], expert, stream=True, **fields), **bearer(name))
+
+
+def test_the_usage_of_streams_is_asked_for_and_taken_out_again(gateway: Running) -> None:
+    gateway.upstream.behaviour["law"] = gateway.upstream.behaviour["maths"] = answers_as_openai
+    try:
+        before = describe(gateway, "streams")["used"]["month"]
+        got = stream_of(gateway, "streams")
+        assert json.loads(gateway.upstream.bodies[-1])["stream_options"] == {"include_usage": True}
+        assert b"usage" not in got.body and got.body.endswith(b'"stop"}]}\r\n\r\ndata: [DONE]\n\n')
+        used = describe(gateway, "streams")["used"]["month"]
+        assert (used["tokens"] - before["tokens"], used["estimated"]) == (77, before["estimated"])
+        refused = stream_of(gateway, "streams", stream_options={"include_usage": False, "x": 1})
+        assert json.loads(gateway.upstream.bodies[-1])["stream_options"] == {"include_usage": True, "x": 1}
+        assert b"usage" not in refused.body
+        wanted = stream_of(gateway, "streams", stream_options={"include_usage": True})
+        assert b'"usage":{"prompt_tokens":70,' in wanted.body
+        assert describe(gateway, "streams")["used"]["month"]["tokens"] - before["tokens"] == 3 * 77
+        unasked = stream_of(gateway, "streams", "maths")  # it must not be asked: stream_usage is false
+        assert "stream_options" not in json.loads(gateway.upstream.bodies[-1]) and b"usage" not in unasked.body
+        after = describe(gateway, "streams")
+        assert after["used"]["month"]["estimated"] == before["estimated"] + 1
+        assert [row["expert"] for row in after["by_expert"]] == ["maths", "law"]
+    finally:
+        gateway.upstream.behaviour.clear()
+
+
+def test_a_client_that_leaves_has_used_what_came_so_far_and_its_place_is_free(gateway: Running) -> None:
+    left = threading.Event()
+
+    async def never_ends(request: Request, asked: dict[str, Any]) -> Response:
+        async def events() -> Any:
+            try:
+                for _ in range(5):
+                    yield b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n'
+                while True:
+                    await asyncio.sleep(0.01)
+                    yield b": still here\n\n"
+            finally:
+                left.set()
+
+        return StreamingResponse(events(), media_type="text/event-stream")
+
+    gateway.upstream.behaviour["law"] = never_ends
+    try:
+        held = sent(gateway.url, json.dumps(chat("Is it void?", "law", stream=True)).encode(), **bearer("leaver"))
+        seen = b""
+        while seen.count(b"data:") < 5:
+            seen += receive(held)
+        expected = describe(gateway, "leaver")["used"]
+        assert expected["tokens"] > 1_000 and expected["day"]["cost"] > 2.0  # as long an answer as may be expected
+        held.close()
+        assert left.wait(10)
+        assert eventually(lambda: describe(gateway, "leaver")["used"]["concurrent"] == 0)
+        used = describe(gateway, "leaver")["used"]
+        assert 5 < used["tokens"] < 20 and used["month"]["estimated"] == 1
+        assert 0.01 < used["day"]["cost"] < 0.03
+    finally:
+        gateway.upstream.behaviour.clear()
+
+
+@pytest.mark.parametrize(("stream", "answer"), [(False, 80), (True, 0)])
+def test_a_whole_answer_that_the_client_leaves_is_charged_as_the_longest_one(
+    gateway: Running, stream: bool, answer: int
+) -> None:
+    """Nobody knows how much of it was written. Of a stream that has not begun, nothing was."""
+    begun, left = threading.Event(), threading.Event()
+
+    async def hang(request: Request, asked: dict[str, Any]) -> Response:
+        begun.set()
+        while not await request.is_disconnected():
+            await asyncio.sleep(0.01)
+        left.set()
+        return Response(status_code=500)
+
+    gateway.upstream.behaviour["law"] = hang
+    try:
+        before = describe(gateway, "impatient")["used"]["month"]
+        body = chat("Is it void?", "law", max_tokens=40, max_completion_tokens=40, n=2, stream=stream)
+        held = sent(gateway.url, json.dumps(body).encode(), **bearer("impatient"))
+        assert begun.wait(10)
+        held.close()
+        assert left.wait(10)
+        assert eventually(lambda: describe(gateway, "impatient")["used"]["concurrent"] == 0)
+        used = describe(gateway, "impatient")["used"]["month"]
+        assert answer < used["tokens"] - before["tokens"] < answer + 10  # the prompt is an estimate
+        assert used["estimated"] == before["estimated"] + 1
+    finally:
+        gateway.upstream.behaviour.clear()
+
+
+def test_a_stream_that_breaks_off_is_charged_by_what_came_and_a_fallback_to_who_answered(gateway: Running) -> None:
+    gateway.upstream.behaviour["law"] = breaking_off([b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n'] * 3)
+    gateway.upstream.behaviour["maths"] = failing(500)
+    gateway.upstream.behaviour["cooking"] = answer_as_servers_do
+    try:
+        got = stream_of(gateway, "breaks")
+        assert b"ended its stream in the middle" in got.body
+        used = describe(gateway, "breaks")
+        assert used["used"]["month"]["estimated"] == 1 and 3 < used["used"]["tokens"] < 20
+        body = {**chat(QUESTIONS["maths"]), "ir3de": {"deny": ["law"]}}
+        assert ask(gateway.url, body, **bearer("falls")).headers["x-ir3de-expert"] == "cooking"
+        found = describe(gateway, "falls")
+        assert [(row["expert"], row["tokens"]) for row in found["by_expert"]] == [("cooking", 15)]
+        assert (found["used"]["tokens"], found["used"]["day"]["cost"], found["used"]["concurrent"]) == (15, 0, 0)
+    finally:
+        gateway.upstream.behaviour.clear()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_translated_answers_are_charged_by_what_the_expert_says(gateway: Running, stream: bool) -> None:
+    """A chat for an expert that has only messages: it tells 10 and 5 tokens, and the client has not asked for them."""
+    gateway.upstream.behaviour["cooking"] = answer_as_servers_do
+    try:
+        before = describe(gateway, "translated")["used"]["month"]
+        got = ask(gateway.url, chat("An egg?", "cooking", stream=stream, max_tokens=9), **bearer("translated"))
+        assert got.status == 200 and (b"usage" in got.body) != stream
+        after = describe(gateway, "translated")["used"]["month"]
+        assert (after["tokens"] - before["tokens"], after["estimated"]) == (15, 0)
+        assert json.loads(gateway.upstream.bodies[-1])["max_tokens"] == 9
+    finally:
+        gateway.upstream.behaviour.clear()
+
+
+def test_counting_tokens_is_free(gateway: Running) -> None:
+    async def counts(request: Request, asked: dict[str, Any]) -> Response:
+        return Response('{"input_tokens": 7}', media_type="application/json")
+
+    gateway.upstream.behaviour["law"] = counts
+    before = describe(gateway, "plain")["used"]
+    assert ask(gateway.url, MESSAGES, "/v1/messages/count_tokens", **bearer("plain")).status == 200
+    gateway.upstream.behaviour.clear()
+    after = describe(gateway, "plain")["used"]
+    assert (after["requests"], after["tokens"], after["month"]["estimated"]) == (before["requests"] + 1, 0, 0)
+
+
+def test_failures_cost_nothing(gateway: Running) -> None:
+    async def fails(request: Request, asked: dict[str, Any]) -> Response:
+        return Response('{"error": {"message": "no"}}', 400, media_type="application/json")
+
+    gateway.upstream.behaviour["cooking"] = fails
+    try:
+        before = describe(gateway, "counted")["used"]
+        assert ask(gateway.url, chat("x", "cooking"), **bearer("counted")).status == 400
+        assert ask(gateway.url, b"{", **bearer("counted")).status == 400
+        after = describe(gateway, "counted")["used"]
+        assert (after["tokens"], after["concurrent"], after["day"]["cost"]) == (before["tokens"], 0, 0)
+        assert after["day"]["requests"] == before["day"]["requests"] + 2
+    finally:
+        gateway.upstream.behaviour.clear()
+
+
+def test_decisions_count_as_requests_and_cost_nothing_else(gateway: Running) -> None:
+    asked = {"input": "Is it void?"}
+    first, second, third = (ask(gateway.url, asked, "/v1/route", **bearer("decides")) for _ in range(3))
+    assert (first.status, second.status, third.status) == (200, 200, 429)
+    assert third.error["code"] == "rate_limit_exceeded" and "2 requests within a minute" in third.error["message"]
+    assert (first.headers["x-ratelimit-remaining-requests"], third.headers["x-ratelimit-limit-requests"]) == ("1", "2")
+    used = describe(gateway, "decides")
+    assert (used["used"]["day"], used["used"]["concurrent"]) == ({"requests": 2, "tokens": 0, "cost": 0}, 0)
+    assert used["by_expert"] == []
+    for _ in range(3):  # a key without a budget left may still have decisions
+        assert ask(gateway.url, asked, "/v1/route", **bearer("broke")).status == 200
+    assert ask(gateway.url, LAW, **bearer("broke")).error["code"] == "insufficient_quota"
+
+
+# what is said of them -------------------------------------------------------------------------------------------
+
+
+def test_the_name_is_in_logs_and_metrics_and_the_key_is_nowhere(gateway: Running, folder: Path) -> None:
+    assert ask(gateway.url, LAW, **bearer("counted"), **{"x-request-id": "named"}).status == 200
+    ask(gateway.url, LAW, **bearer("nobody"), **{"x-request-id": "unnamed"})
+    ask(gateway.url, path="/v1/models", **bearer("watcher"), **{"x-request-id": "listed"})
+
+    def read_lines() -> dict[str, Any]:
+        lines = map(json.loads, (folder / "access.log").read_text().splitlines())
+        return {line["request_id"]: line for line in lines}
+
+    assert eventually(lambda: {"named", "unnamed", "listed"} <= read_lines().keys())
+    lines = read_lines()
+    assert (lines["named"]["key"], lines["listed"]["key"]) == ("counted", "watcher")
+    assert "key" not in lines["unnamed"] and lines["unnamed"]["error"] == "invalid_api_key"
+    decided = [json.loads(line) for line in (folder / "decisions.log").read_text().splitlines()]
+    assert "counted" in [line.get("key") for line in decided if line["request_id"] == "named"]
+    metrics = ask(gateway.url, path="/metrics").body.decode()
+    assert 'ir3de_key_requests_total{expert="law",key="counted"}' in metrics
+    assert 'ir3de_key_tokens_total{direction="prompt",expert="law",key="counted"}' in metrics
+    assert 'ir3de_key_cost_total{expert="law",key="counted"}' in metrics
+    assert re.search(r'ir3de_key_refusals_total\{code="missing_scope",key="watcher"\} [1-9]', metrics)
+    written = metrics + (folder / "access.log").read_text() + (folder / "decisions.log").read_text()
+    assert "sk-ir3de" not in written and "sk-plain" not in written
+
+
+def test_admin_lists_every_key(gateway: Running, folder: Path) -> None:
+    listed = ask(gateway.url, path="/admin/keys", authorization="Bearer root").json
+    assert (listed["file"], listed["problem"]) == (str(folder / "keys.yaml"), None)
+    row = next(row for row in listed["data"] if row["name"] == "lawyer")
+    assert row["experts"] == ["law"] and row["scopes"] == ["inference", "models", "route"] and not row["disabled"]
+    assert set(row["limits"]) == {
+        "requests_per_minute", "tokens_per_minute", "concurrent", "budget_per_day", "budget_per_month",
+    }  # fmt: skip
+    assert set(row["used"]) == {"requests", "tokens", "concurrent", "day", "month"}
+    assert set(row["resets"]) == {"requests", "tokens", "day", "month"}
+    assert next(row for row in listed["data"] if row["name"] == "old")["expires"] == "2001-02-01T00:00:00Z"
+    own = ask(gateway.url, path="/v1/usage", **bearer("lawyer")).json
+    assert own["object"] == "usage" and {field: own[field] for field in ("name", "limits")} == {
+        "name": "lawyer",
+        "limits": row["limits"],
+    }

@@ -1,0 +1,175 @@
+"""The keys file: read again while the gateway serves, explained where it is wrong, and off by default."""
+
+from __future__ import annotations
+
+import logging
+import re
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from client_keys import bearer, key, write_keys
+from ir3de.errors import InputError
+from ir3de_gateway.config.serving import Server
+from ir3de_gateway.keys.definitions import read_keys_file
+from ir3de_gateway.keys.store import KeyStore
+from ir3de_gateway.validation import check_usage
+from ir3de_gateway.workers.folder import create_worker_folder
+from raw_sockets import ask, chat, eventually
+from running_gateway import QUESTIONS, config_for, running
+
+LAW = chat(QUESTIONS["law"])
+
+
+def test_the_file_is_read_again_and_a_broken_one_changes_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IR3DE_ADMIN_TOKEN", "root")
+    file = write_keys(tmp_path / "keys.yaml", key("ada", requests_per_minute=5))
+    with running(tmp_path, server={"keys_file": str(file)}) as found:
+
+        def get_status(name: str) -> int:
+            return ask(found.url, path="/v1/models", **bearer(name)).status
+
+        def get_problem() -> Any:
+            return ask(found.url, path="/admin/keys", authorization="Bearer root").json["problem"]
+
+        assert ask(found.url, LAW, **bearer("ada")).headers["x-ratelimit-remaining-requests"] == "4"
+        assert (get_status("ada"), get_status("bea")) == (200, 401)
+        file.write_text("keys: [{name: ada, hash: plain}]")
+        assert eventually(get_problem)
+        assert "line 1, keys.0.hash" in get_problem() and get_status("ada") == 200
+        write_keys(file, key("ada", requests_per_minute=2), key("bea"))
+        assert eventually(lambda: get_status("bea") == 200)
+        assert get_problem() is None
+        assert ask(found.url, LAW, **bearer("ada")).headers["x-ratelimit-remaining-requests"] == "0"
+        file.unlink()
+        assert eventually(get_problem)
+        assert "no keys file" in get_problem() and get_status("bea") == 200
+        write_keys(file)
+        assert eventually(lambda: get_status("ada") == 401)
+    assert caplog.text.count("The keys stay as they were") == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "expected `keys:`"),
+        ("[]", "expected `keys:`"),
+        ("keys: 3", "keys: should be"),
+        ("keys: [{name: a, key: sk-123}]", "no keys in the file"),
+        ("keys: [{name: a}]", "needs either hash or key_env"),
+        ("keys: [{name: a, key_env: NOT_SET_HERE}]", "NOT_SET_HERE is not set: set it, or write the key's hash"),
+        ("keys:\n- {name: a, key_env: HOME}\n- {name: a, key_env: PATH}", "line 3, keys.1.name: keys.0 has the same"),
+        ("keys: [{name: a, key_env: HOME, expires: soon}]", "must look like 2027-01-31"),
+        ("keys: [{name: a, key_env: HOME, scopes: [everything]}]", "'models', 'metrics' or 'admin'"),
+        ("keys: [{name: a, key_env: HOME, limits: {concurent: 3}}]", "did you mean concurrent?"),
+        ("keys: [{name: a, key_env: HOME, limits: {concurrent: -3}}]", "greater than or equal to 0"),
+        ("keys: [\n", "this is not YAML"),
+    ],
+)
+def test_a_wrong_file_is_explained(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "keys.yaml").write_text(text)
+    with pytest.raises(InputError, match=re.escape(message)):
+        read_keys_file(tmp_path / "keys.yaml")
+
+
+def test_without_keys_nobody_is_named_and_nothing_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("IR3DE_API_KEY", raising=False)
+    with running(tmp_path, logs={"access": str(tmp_path / "access.log")}) as found:
+        assert found.gateway.keys.is_open
+        got = ask(found.url, chat(QUESTIONS["law"], "law", stream=True))
+        assert got.status == 200 and not any("ratelimit" in name for name in got.headers)
+        assert b"stream_options" not in found.upstream.bodies[-1]
+        assert ask(found.url, path="/v1/usage").status == 404
+        metrics = ask(found.url, path="/metrics").body
+        assert b"ir3de_key_requests_total{" not in metrics
+        assert eventually(lambda: (tmp_path / "access.log").read_text().count("\n") >= 2)
+    assert '"key"' not in (tmp_path / "access.log").read_text()
+    assert not list(tmp_path.rglob("*.numbers"))
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_metrics_can_require_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_named: bool) -> None:
+    """By default they answer anybody."""
+    monkeypatch.setenv("IR3DE_ADMIN_TOKEN", "root")
+    server: dict[str, Any] = {"metrics_need_key": True}
+    if is_named:
+        keys = key("prometheus", scopes=["metrics"]), key("chief", scopes=["admin"]), key("client")
+        server["keys_file"] = str(write_keys(tmp_path / "keys.yaml", *keys))
+    with running(tmp_path, server=server) as gateway:
+        nobody = ask(gateway.url, path="/metrics")
+        assert (nobody.status, nobody.error["code"]) == (401, "invalid_api_key")
+        assert "/metrics needs a key with the scope 'metrics', or the admin token" in nobody.error["message"]
+        assert ask(gateway.url, path="/metrics", **bearer("stranger")).status == 401
+        assert b"ir3de_build_info" in ask(gateway.url, path="/metrics", authorization="Bearer root").body
+        assert ask(gateway.url, path="/livez").status == 200
+        if is_named:
+            found = {name: ask(gateway.url, path="/metrics", **bearer(name)).status for name in ("prometheus", "chief")}
+            assert found == {"prometheus": 200, "chief": 200}
+            refused = ask(gateway.url, path="/metrics", **bearer("client"))
+            assert (refused.status, refused.error["code"]) == (403, "missing_scope")
+
+
+def test_a_file_that_is_broken_at_the_start_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "keys.yaml").write_text("keys: [{name: a}]")
+    with (
+        pytest.raises(InputError, match="needs either hash or key_env"),
+        running(tmp_path, server={"keys_file": str(tmp_path / "keys.yaml")}),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "-1"])
+def test_numbers_that_are_damaged_while_it_serves_are_an_error_with_a_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, number: str
+) -> None:
+    """For the key alone: its requests, its row of /admin/keys and its budget. A gateway does not start with them."""
+    monkeypatch.setenv("IR3DE_ADMIN_TOKEN", "root")
+    file = write_keys(tmp_path / "keys.yaml", key("ada", budget_per_day=5), key("bea", budget_per_day=5))
+    options = {"server": {"keys_file": str(file)}, "state": str(tmp_path / "state")}
+    numbers = tmp_path / "state" / "keys.numbers"
+    with running(tmp_path, **options) as gateway:
+        for name in ("ada", "bea"):
+            assert ask(gateway.url, LAW, **bearer(name)).status == 200
+        with numbers.open("r+b") as damaged:
+            damaged.seek(72)  # requests of the day of the first key
+            damaged.write(struct.pack("d", float(number)))
+        refused = ask(gateway.url, LAW, **bearer("ada"))
+        assert (refused.status, refused.error["code"]) == (503, "usage_unreadable")
+        assert "'ada' has used cannot be read: ask the gateway's operator" in refused.error["message"]
+        assert str(numbers) in caplog.text and "move it away to count from zero" in caplog.text
+        assert ask(gateway.url, LAW, **bearer("bea")).status == 200
+        listed = ask(gateway.url, path="/admin/keys", authorization="Bearer root")
+        ada, bea = listed.json["data"][:2]
+        assert "cannot be read" in ada["problem"] and "used" not in ada and "used" in bea
+        assert "cannot be read" in ask(gateway.url, path="/v1/usage", **bearer("ada")).json["problem"]
+        metrics = ask(gateway.url, path="/metrics")
+        used = [line for line in metrics.body.decode().splitlines() if line.startswith("ir3de_key_budget_used{")]
+        assert metrics.status == 200 and len(used) == 1 and 'key="bea"' in used[0]
+    with pytest.raises(InputError, match=r"keys\.numbers is damaged"), running(tmp_path, **options):
+        pass
+    [finding] = check_usage(config_for("http://127.0.0.1:1", tmp_path / "router", **options), None)
+    assert (finding.level, finding.where) == ("error", "state") and str(numbers) in finding.message
+
+
+def test_a_key_in_a_variable_works_like_one_with_a_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ADAS_KEY", "sk-ada")
+    (tmp_path / "keys.yaml").write_text("keys: [{name: ada, key_env: ADAS_KEY}]")
+    store = KeyStore(Server(keys_file=str(tmp_path / "keys.yaml")))
+    found = store.find("sk-ada")
+    assert found is not None and found.name == "ada" and store.find("sk-eve") is None
+
+
+def test_a_problem_that_comes_back_is_told_again_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Also of a file that is moved away and back, and so is the same again."""
+    file, away = write_keys(tmp_path / "keys.yaml", key("ada")), tmp_path / "away"
+    with create_worker_folder(), caplog.at_level(logging.INFO):
+        workers = [KeyStore(Server(keys_file=str(file))) for _ in range(2)]
+        for path, other in ((file, away), (away, file)) * 2:
+            path.rename(other)
+            for worker in workers:
+                worker.check()
+    assert [message.partition(" ")[0] for message in caplog.messages] == ["no", "loaded"] * 2

@@ -1,0 +1,122 @@
+"""What a server in front of a router needs: chats as turns, saved routers, atomic files and addresses.
+
+The gateway imports these names, the rest of the public surface, and nothing else of this package.
+
+>>> from ir3de.serving import parse_messages
+>>> [turn.text for turn in parse_messages([{"role": "user", "content": "Is this contract void?"}])]
+['Is this contract void?']
+"""
+
+from __future__ import annotations
+
+from ir3de.storage import files
+from ir3de.storage.lazy_exports import export_lazily
+
+TYPE_CHECKING = False  # as checkers of types know it
+if TYPE_CHECKING:
+    from ir3de.artifact import (
+        HEADER,
+        KIND,
+        VERSION,
+        holds_router,
+        inspect_router,
+        is_ours,
+        load_described,
+        parse_header,
+        read_expert_names,
+        read_header,
+        read_header_file,
+        stamp,
+    )
+    from ir3de.corpora.streams import limit_expansion
+    from ir3de.errors.installation import name_extra
+    from ir3de.fitting.parts import ScorerChoice
+    from ir3de.routing.drawing.palette import write_variables
+    from ir3de.routing.explanation import Explanation
+    from ir3de.routing.messages import (
+        ENVELOPES,
+        MessageError,
+        Turn,
+        build_type_error,
+        compile_envelopes,
+        find_envelope_mark,
+        parse_message,
+        parse_messages,
+    )
+    from ir3de.routing.pastes import END_CHARS, MAX_TURN_CHARS, MIN_PASTE_CHARS, shorten_turn, split_paste
+    from ir3de.routing.turn_explanation import TurnExplanation, TurnReason
+    from ir3de.scorers.registry import SCORERS
+    from ir3de.storage.cores import count_cores
+    from ir3de.storage.files import find_kind
+    from ir3de.storage.remote import check_scheme, get_scheme, hide_secrets, hide_user, open_fsspec
+else:
+    __getattr__, _list = export_lazily(
+        __name__,
+        {
+            "artifact": "HEADER KIND VERSION holds_router inspect_router is_ours load_described "
+            "parse_header read_expert_names read_header read_header_file stamp",
+            "corpora.streams": "limit_expansion",
+            "errors.installation": "name_extra",
+            "fitting.parts": "ScorerChoice",
+            "routing.drawing.palette": "write_variables",
+            "routing.explanation": "Explanation",
+            "routing.messages": "ENVELOPES MessageError Turn build_type_error compile_envelopes find_envelope_mark "
+            "parse_message parse_messages",
+            "routing.pastes": "END_CHARS MAX_TURN_CHARS MIN_PASTE_CHARS shorten_turn split_paste",
+            "routing.turn_explanation": "TurnExplanation TurnReason",
+            "scorers.registry": "SCORERS",
+            "storage.cores": "count_cores",
+            "storage.files": "find_kind",
+            "storage.remote": "check_scheme get_scheme hide_secrets hide_user open_fsspec",
+        },
+        within="ir3de",
+    )
+
+    def __dir__() -> list[str]:
+        return sorted([*_list(), "export_lazily", "files"])
+
+
+__all__ = [
+    "END_CHARS",
+    "ENVELOPES",
+    "HEADER",
+    "KIND",
+    "MAX_TURN_CHARS",
+    "MIN_PASTE_CHARS",
+    "SCORERS",
+    "VERSION",
+    "Explanation",
+    "MessageError",
+    "ScorerChoice",
+    "Turn",
+    "TurnExplanation",
+    "TurnReason",
+    "build_type_error",
+    "check_scheme",
+    "compile_envelopes",
+    "count_cores",
+    "export_lazily",
+    "files",
+    "find_envelope_mark",
+    "find_kind",
+    "get_scheme",
+    "hide_secrets",
+    "hide_user",
+    "holds_router",
+    "inspect_router",
+    "is_ours",
+    "limit_expansion",
+    "load_described",
+    "name_extra",
+    "open_fsspec",
+    "parse_header",
+    "parse_message",
+    "parse_messages",
+    "read_expert_names",
+    "read_header",
+    "read_header_file",
+    "shorten_turn",
+    "split_paste",
+    "stamp",
+    "write_variables",
+]
