@@ -1,11 +1,20 @@
 # `make` is what CI runs.
-.PHONY: all lint test long coverage mutants fix bench trust trust-long audit docs site demo release
+.PHONY: all lint test library gateway lab long coverage mutants fix bench trust trust-long audit docs site demo release
 .DEFAULT_GOAL := all
 
 all: test long lint
 
 test:            ## make test K=storage runs a part
 	pytest $(if $(K),-k $(K))
+
+library:         ## the tests of the library alone
+	pytest tests
+
+gateway:         ## the tests of the gateway alone
+	pytest gateway/tests
+
+lab:             ## the tests of the laboratory alone
+	pytest lab/tests
 
 long:            ## the long tail: what `pytest` alone leaves out
 	pytest -m "slow or nightly or hypothesis or torch or local or browser or node or ray or clients" --hypothesis-profile=thorough

@@ -25,6 +25,7 @@ from release_builds import ROOT, Distribution, ReleaseError
 sys.path.insert(0, str(ROOT / "src"))
 from ir3de.storage.version import VERSION
 
+PARTS = ("base", "gateway", "lab")  # what is installed without an extra of the library
 QUICK_TESTS = (
     "tests/test_surface.py",
     "tests/test_installation.py",
@@ -36,7 +37,13 @@ QUICK_TESTS = (
 def main() -> None:
     """Print one line for each thing that was tried, and end with 1 where something is not as it should be."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", action="append", default=[], metavar="EXTRA", help="base, lab, sdist or an extra")
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="EXTRA",
+        help="base, gateway, gateway[EXTRA], lab, sdist or an extra",
+    )
     parser.add_argument("--all", action="store_true", help="also what takes gigabytes or minutes")
     parser.add_argument("--into", type=Path, default=ROOT / "dist", metavar="FOLDER")
     given = parser.parse_args()
@@ -56,7 +63,8 @@ def release(into: Path, work: Path, *, only: list[str], everything: bool) -> Ite
     for name in builds.FOLDERS:
         built[name] = builds.build(name, ROOT, into, builds.read_commit_time_s())
     yield from check_builds(built, work)
-    wanted = only or ["base", *list_extras(built["ir3de"], everything), "lab", "sdist"]
+    gateway = [f"gateway[{extra}]" if extra else "gateway" for extra in smoke.GATEWAY_FEATURES]
+    wanted = only or ["base", *list_extras(built["ir3de"], everything), *gateway, "lab", "sdist"]
     for name in wanted:
         started = time.monotonic()
         found = try_sdist(work, everything) if name == "sdist" else try_environment(name, built, work / f"env-{name}")
@@ -96,19 +104,24 @@ def list_extras(built: Distribution, everything: bool) -> list[str]:
 def try_environment(name: str, built: dict[str, Distribution], folder: Path) -> str:
     """Install one of the distributions, with one of the extras, and use it."""
     environment = environments.create(folder)
-    if name == "lab":
-        environments.install(environment, built["ir3de"].wheel, built["ir3de-lab"].wheel)
+    part, _, extra = name.rstrip("]").partition("[")
+    wheels = [built["ir3de"].wheel]
+    if part in ("gateway", "lab"):
+        wheels.append(built["ir3de-gateway"].wheel)
+    if part == "lab":
+        wheels.append(built["ir3de-lab"].wheel)
+    environments.install(environment, *wheels, extra=extra if part == "gateway" else "" if part in PARTS else part)
+    size = environments.measure(environment)
+    smoke.try_base(environment, VERSION)
+    if part == "base":
+        environments.check_base(size)
+        smoke.try_hint(environment)
+    elif part == "gateway":
+        smoke.GATEWAY_FEATURES[extra](environment)
+    elif part == "lab":
         smoke.try_laboratory(environment)
     else:
-        environments.install(environment, built["ir3de"].wheel, extra="" if name == "base" else name)
-    size = environments.measure(environment)
-    if name == "base":
-        environments.check_base(size)
-    smoke.try_base(environment, VERSION)
-    if name == "base":
-        smoke.try_hint(environment)
-    elif name != "lab":
-        smoke.FEATURES[name](environment)
+        smoke.FEATURES[part](environment)
     return f"{size.packages} packages, {size.megabytes:.0f} MB, works"
 
 

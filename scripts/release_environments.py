@@ -106,7 +106,7 @@ def check_base(size: Size) -> None:
 
 def run_tests(unpacked: Path, *chosen: str) -> str:
     """Run the tests of an unpacked sdist, in this environment but with its own sources; the last line they print."""
-    sources = os.pathsep.join(str(unpacked / folder) for folder in ("src", "lab/src"))
+    sources = os.pathsep.join(str(unpacked / folder) for folder in ("src", "gateway/src", "lab/src"))
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", *chosen],
         cwd=unpacked,

@@ -33,10 +33,10 @@ def try_base(environment: Environment, version: str) -> None:
 
 
 def try_hint(environment: Environment) -> None:
-    """Without an extra, the error names the file that ir3de came from, and no index."""
-    said = environment.run("ir3de", "serve", "--dry-run", code=1)
-    if "ir3de[serve] @ file://" not in said:
-        raise ReleaseError(f"the hint for a missing extra does not name the wheel: {said}")
+    """Without the gateway, `ir3de serve` names the distribution to install, and no index."""
+    printed = environment.run("ir3de", "serve", "--dry-run", code=2)
+    if "install ir3de-gateway, from where you got ir3de" not in printed:
+        raise ReleaseError(f"`ir3de serve` does not name the distribution that has it: {printed}")
 
 
 def write_table(environment: Environment) -> None:
@@ -91,21 +91,9 @@ FEATURES: dict[str, Callable[[Environment], None]] = {
         assert list(read_texts("law.txt.zst")) == PROMPTS["law"]
         """),
     "plots": _try_command("ir3de eval router train.csv --label team --plot drawn.png"),
-    "serve": _try_command(
-        "ir3de serve --router router --dry-run --expert law=http://127.0.0.1:9/v1 --expert maths=http://127.0.0.1:9/v1"
-        " --expert cooking=http://127.0.0.1:9/v1"
-    ),
-    "local": _try_python("""
-        import uvicorn, xllamacpp
-        from ir3de_gateway.local import llama_cpp
-        """),
-    "otel": _try_python("""
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-        from opentelemetry.sdk.trace import TracerProvider
-        """),
     "sklearn": _try_python("from ir3de.evaluation.scikit_learn import RouterClassifier"),
     "docs": _try_python("import material, mkdocs"),
-    "all": _try_python("import gguf, matplotlib, pyarrow, uvicorn, zstandard"),
+    "all": _try_python("import gguf, matplotlib, pyarrow, zstandard"),
     "distil": _try_python("import model2vec.distill"),
     "torch": _try_python("""
         from ir3de import Router
@@ -114,6 +102,23 @@ FEATURES: dict[str, Callable[[Environment], None]] = {
     "ray": _try_python("""
         import ray
         from ir3de.engines import RayEngine
+        """),
+}
+
+
+SERVE = (
+    "ir3de serve --router router --dry-run --expert law=http://127.0.0.1:9/v1 --expert maths=http://127.0.0.1:9/v1"
+    " --expert cooking=http://127.0.0.1:9/v1"
+)
+GATEWAY_FEATURES: dict[str, Callable[[Environment], None]] = {
+    "": _try_command(SERVE),
+    "local": _try_python("""
+        import xllamacpp
+        from ir3de_gateway import local_model
+        """),
+    "otel": _try_python("""
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.trace import TracerProvider
         """),
 }
 

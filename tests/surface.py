@@ -21,32 +21,36 @@ def exports(module: str) -> list[str]:
     return names
 
 
-def find_private_imports(code: str) -> Iterator[str]:
-    """Yield each import, or attribute of an imported module, that is not part of the surface, as `line: what`."""
+PACKAGES = ("ir3de", "ir3de_gateway")
+
+
+def find_private_imports(code: str, packages: tuple[str, ...] = PACKAGES) -> Iterator[str]:
+    """Yield each import from the packages, or attribute of one, that is not part of the surface, as `line: what`."""
+
+    def is_ours(module: str) -> bool:
+        return module.split(".")[0] in packages
+
     tree = ast.parse(code)
     bound: dict[str, str] = {}  # the names of this code that are public modules
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for name in node.names:
-                if _is_ours(name.name) and name.name not in MODULES:
+                root = name.name.split(".")[0]
+                if is_ours(name.name) and name.name not in MODULES:
                     yield f"{node.lineno}: import {name.name}"
-                elif _is_ours(name.name):
-                    bound[name.asname or "ir3de"] = name.name if name.asname else "ir3de"
-        elif isinstance(node, ast.ImportFrom) and node.module and _is_ours(node.module):
+                elif is_ours(name.name):
+                    bound[name.asname or root] = name.name if name.asname else root
+        elif isinstance(node, ast.ImportFrom) and node.module and is_ours(node.module):
             for name in node.names:
                 if f"{node.module}.{name.name}" in MODULES:
                     bound[name.asname or name.name] = f"{node.module}.{name.name}"
-                elif node.module not in MODULES or name.name not in exports(node.module):
+                elif node.module not in MODULES or name.name not in (*exports(node.module), "__version__"):
                     yield f"{node.lineno}: from {node.module} import {name.name}"
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and (module := _module_of(node.value, bound)):
             whole = f"{module}.{node.attr}"
             if whole not in MODULES and node.attr not in (*exports(module), "__version__", "__file__", "__path__"):
                 yield f"{node.lineno}: {whole}"
-
-
-def _is_ours(module: str) -> bool:
-    return module.split(".")[0] == "ir3de"
 
 
 def _module_of(node: ast.expr, bound: dict[str, str]) -> str | None:

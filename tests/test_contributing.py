@@ -8,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-CHANGES = re.findall(r"^\| (.+?) \| `((?:src|lab)/[^`]+)` \| `(\w+)` \|$", PAGE, re.MULTILINE)
+CHANGES = re.findall(r"^\| (.+?) \| `((?:src|gateway|lab)/[^`]+)` \| `(\w+)` \|$", PAGE, re.MULTILINE)
 ROOMS = re.findall(r"^\| `(\w+(?:/|\.py))` \|", PAGE, re.MULTILINE)
 
 

@@ -6,12 +6,16 @@ from pathlib import Path
 
 import pytest
 
-PYPROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text("utf-8"))
+ROOT = Path(__file__).parents[1]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+GATEWAY = tomllib.loads((ROOT / "gateway" / "pyproject.toml").read_text("utf-8"))["project"]
+SERVER = [given for given in GATEWAY["dependencies"] if given != "ir3de"]
 BASE = PYPROJECT["tool"]["hatch"]["metadata"]["hooks"]["custom"]
 EXTRAS = PYPROJECT["project"]["optional-dependencies"]
-READERS = [*EXTRAS["serve"], *EXTRAS["zstd"], *EXTRAS["fast"], BASE["fast-tokenizer"]]
+READERS = [*SERVER, *EXTRAS["zstd"], *EXTRAS["fast"], BASE["fast-tokenizer"]]
 READERS += [given for given in BASE["dependencies"] if given.startswith("tokenizers")]
-OTHERS = [*BASE["dependencies"], *EXTRAS["parquet"], *EXTRAS["gguf"], *EXTRAS["local"], *EXTRAS["otel"]]
+OTHERS = [*BASE["dependencies"], *EXTRAS["parquet"], *EXTRAS["gguf"], *GATEWAY["optional-dependencies"]["local"]]
+OTHERS += GATEWAY["optional-dependencies"]["otel"]
 
 
 def bounds(requirement: str) -> str:

@@ -16,7 +16,7 @@ from surface import ROOT
 
 # the name behind `pip install`, and not a requirement that says by `@` where it is to come from
 FROM_AN_INDEX = re.compile(
-    r"""pip3? install (?:-\S+ )*["'`]?ir3de(?:-lab)?(?:\[[^]\s]*\])?["'`]?(?![\w/[-]|\.\w)(?! @)"""
+    r"""pip3? install (?:-\S+ )*["'`]?ir3de(?:-lab|-gateway)?(?:\[[^]\s]*\])?["'`]?(?![\w/[-]|\.\w)(?! @)"""
 )
 KINDS = (".py", ".md", ".yaml", ".yml", ".html", ".ts", ".toml", ".cff", ".ipynb", "Dockerfile")
 
@@ -48,39 +48,40 @@ def origin(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 def test_in_a_checkout_the_folder_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(ROOT)
-    assert installation.name_extra("serve") == "pip install -e '.[serve]'"
+    assert installation.name_extra("gguf") == "pip install -e '.[gguf]'"
     assert installation.name_extra("hub", "ir3de-lab") == "pip install -e './lab[hub]'"
     assert installation.name_extra("", "ir3de-lab") == "pip install -e './lab'"
+    assert installation.name_extra("local", "ir3de-gateway") == "pip install -e './gateway[local]'"
     monkeypatch.chdir(tmp_path)
-    assert installation.name_extra("serve") == f"pip install -e '{ROOT}[serve]'"
+    assert installation.name_extra("gguf") == f"pip install -e '{ROOT}[gguf]'"
 
 
 def test_a_folder_that_is_gone_is_no_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
-    assert installation.name_extra("serve") == f"pip install -e '{ROOT}[serve]'"
+    assert installation.name_extra("gguf") == f"pip install -e '{ROOT}[gguf]'"
 
 
 def test_a_copy_from_a_folder_names_the_folder(origin: Any, tmp_path: Path) -> None:
     folder = tmp_path / "a folder"
     folder.mkdir()
     origin({"url": folder.as_uri(), "dir_info": {}})
-    assert installation.name_extra("serve") == f"pip install '{folder}[serve]'"
+    assert installation.name_extra("gguf") == f"pip install '{folder}[gguf]'"
 
 
 def test_a_wheel_is_named_by_its_file(origin: Any, tmp_path: Path) -> None:
     wheel = tmp_path / "ir3de-0.1.0-py3-none-any.whl"
     wheel.write_bytes(b"")
     origin({"url": wheel.as_uri(), "archive_info": {}})
-    assert installation.name_extra("serve") == f"pip install 'ir3de[serve] @ {wheel.as_uri()}'"
+    assert installation.name_extra("gguf") == f"pip install 'ir3de[gguf] @ {wheel.as_uri()}'"
 
 
 def test_addresses_and_repositories_are_named(origin: Any) -> None:
     origin({"url": "https://files.example/ir3de.whl", "archive_info": {}})
-    assert installation.name_extra("otel") == "pip install 'ir3de[otel] @ https://files.example/ir3de.whl'"
+    assert installation.name_extra("zstd") == "pip install 'ir3de[zstd] @ https://files.example/ir3de.whl'"
     origin({"url": "https://git.example/ir3de", "vcs_info": {"vcs": "git", "commit_id": "c0ffee"}})
-    assert installation.name_extra("otel") == "pip install 'ir3de[otel] @ git+https://git.example/ir3de@c0ffee'"
+    assert installation.name_extra("zstd") == "pip install 'ir3de[zstd] @ git+https://git.example/ir3de@c0ffee'"
 
 
 @pytest.mark.parametrize(
@@ -97,9 +98,7 @@ def test_addresses_and_repositories_are_named(origin: Any) -> None:
 )
 def test_else_it_is_said_in_words(origin: Any, said: str | None) -> None:
     origin(said)
-    assert installation.name_extra("serve") == (
-        "install ir3de again with its extra 'serve', from where you got this one"
-    )
+    assert installation.name_extra("gguf") == ("install ir3de again with its extra 'gguf', from where you got this one")
     assert installation.name_extra("", "ir3de-lab") == "install ir3de-lab, from where you got ir3de"
 
 
@@ -111,10 +110,10 @@ def test_an_error_says_it_and_comes_back_from_other_processes() -> None:
 
 
 def list_files() -> Iterator[Path]:
-    for top in ("src", "lab/src", "docs", "examples", "scripts", ".github"):
+    for top in ("src", "gateway/src", "lab/src", "docs", "examples", "scripts", ".github"):
         yield from (path for path in (ROOT / top).rglob("*") if path.name.endswith(KINDS))
     yield from ROOT.glob("*.md")
-    yield from (ROOT / "lab").glob("*.md")
+    yield from (path for folder in ("gateway", "lab") for path in (ROOT / folder).glob("*.md"))
 
 
 def test_nothing_sends_people_to_an_index_for_a_name_that_is_unclaimed() -> None:
@@ -128,7 +127,7 @@ def test_nothing_sends_people_to_an_index_for_a_name_that_is_unclaimed() -> None
     "said",
     [
         "pip install ir3de",
-        "pip install 'ir3de[serve]'",
+        "pip install 'ir3de[gguf]'",
         "pip install --upgrade ir3de",
         "`pip install ir3de-lab`",
         "do pip install ir3de.",
@@ -140,7 +139,7 @@ def test_the_sentence_would_be_found(said: str) -> None:
 
 @pytest.mark.parametrize(
     "said",
-    ["pip install .", "pip install 'ir3de[serve] @ file:///ir3de.whl'", "pip install dist/ir3de-0.1.0.whl",
+    ["pip install .", "pip install 'ir3de[gguf] @ file:///ir3de.whl'", "pip install dist/ir3de-0.1.0.whl",
      "pip install ir3de-0.1.0-py3-none-any.whl", "pip install './lab[hub]'"],
 )  # fmt: skip
 def test_files_and_folders_may_be_named(said: str) -> None:

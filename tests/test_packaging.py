@@ -1,4 +1,4 @@
-"""What users install: the product without the laboratory, and all that the product needs."""
+"""What users install: the library without the gateway and the laboratory, and all that it needs."""
 
 import ast
 import os
@@ -15,9 +15,9 @@ from surface import ROOT
 
 pytestmark = pytest.mark.slow
 
-WITHOUT_LAB = """
+ALONE = """
 import sys
-sys.modules["ir3de_lab"] = None  # whoever imports it now gets an ImportError
+sys.modules["ir3de_lab"] = sys.modules["ir3de_gateway"] = None  # an import of either is an ImportError now
 from ir3de import cli
 cli.entry_points = lambda **_: ()
 sys.argv = ["ir3de", "demo", "-q"]
@@ -48,7 +48,7 @@ def test_a_build_elsewhere_and_one_from_the_sdist_have_the_same_bytes(
     }
 
 
-def test_the_wheel_has_the_product_and_nothing_of_the_laboratory(wheel: Path) -> None:
+def test_the_wheel_has_the_library_and_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"ir3de"}
     expected = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src" / "ir3de").rglob("*.py")}
@@ -58,25 +58,37 @@ def test_the_wheel_has_the_product_and_nothing_of_the_laboratory(wheel: Path) ->
         "corpora/background.jsonl",
         "embedding/bundled/v1/matrix.safetensors",
         "embedding/bundled/v2/matrix.safetensors",
-        "gateway/http/page/index.html",
-        "gateway/http/openapi.json",
-        "gateway/config/template.yaml",
     ):
         assert f"ir3de/{name}" in names
 
 
-def test_the_product_names_the_laboratory_in_no_import() -> None:
-    for path in (ROOT / "src").rglob("*.py"):
+def test_the_wheel_of_the_gateway_has_its_page_and_its_commands(built: dict[str, builds.Distribution]) -> None:
+    archive = zipfile.ZipFile(built["ir3de-gateway"].wheel)
+    names = archive.namelist()
+    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"ir3de_gateway"}
+    for name in ("py.typed", "http/page/index.html", "http/openapi.json", "config/template.yaml"):
+        assert f"ir3de_gateway/{name}" in names
+    (entries,) = (name for name in names if name.endswith("entry_points.txt"))
+    assert {"serve =", "config =", "keys ="} <= {
+        line[: line.find("=") + 1] for line in archive.read(entries).decode().splitlines()
+    }
+
+
+@pytest.mark.parametrize(
+    ("folder", "others"), [("src", ("ir3de_lab", "ir3de_gateway")), ("gateway/src", ("ir3de_lab",))]
+)
+def test_no_import_looks_up(folder: str, others: tuple[str, ...]) -> None:
+    for path in (ROOT / folder).rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom | ast.Import):
                 named = [node.module] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
-                assert not any(str(name).startswith("ir3de_lab") for name in named), path
+                assert not any(str(name).startswith(others) for name in named), path
 
 
-def test_the_wheel_runs_without_the_laboratory(wheel: Path, tmp_path: Path) -> None:
+def test_the_wheel_runs_alone(wheel: Path, tmp_path: Path) -> None:
     zipfile.ZipFile(wheel).extractall(tmp_path)
     done = subprocess.run(
-        [sys.executable, "-P", "-c", WITHOUT_LAB],
+        [sys.executable, "-P", "-c", ALONE],
         env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

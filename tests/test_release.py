@@ -55,7 +55,7 @@ def test_the_changelog_has_the_version_and_its_date() -> None:
 
 
 def test_no_other_file_has_a_version_of_its_own() -> None:
-    for path in (ROOT / "pyproject.toml", ROOT / "lab" / "pyproject.toml"):
+    for path in (ROOT / folder / "pyproject.toml" for folder in builds.FOLDERS.values()):
         assert not re.search(r"^version\s*=", path.read_text("utf-8"), re.MULTILINE)
 
 
@@ -151,13 +151,14 @@ def test_every_extra_of_users_is_tried() -> None:
     extras = set(read_metadata(ROOT).core.optional_dependencies)
     assert extras - {*smoke.DEVELOPMENT} <= set(smoke.FEATURES), "say in release_smoke.py what the extra is for"
     assert {*smoke.HEAVY, *smoke.DEVELOPMENT} <= extras
+    assert {"", *read_metadata(ROOT / "gateway").core.optional_dependencies} == set(smoke.GATEWAY_FEATURES)
 
 
 def test_what_is_asked_for_is_built_and_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The steps in their order, with builds and environments that cost nothing."""
     sdist = write_sdist(tmp_path / f"ir3de-{VERSION}.tar.gz", "PKG-INFO")
     wheel = write_wheel(
-        tmp_path / f"ir3de-{VERSION}-py3-none-any.whl", metadata="Provides-Extra: serve\nProvides-Extra: torch\n"
+        tmp_path / f"ir3de-{VERSION}-py3-none-any.whl", metadata="Provides-Extra: gguf\nProvides-Extra: torch\n"
     )
     monkeypatch.setattr(builds, "build", lambda name, *_: builds.Distribution(name, sdist, wheel))
     monkeypatch.setattr(release, "check_builds", lambda *_: iter([("built", "twice")]))
@@ -168,9 +169,10 @@ def test_what_is_asked_for_is_built_and_tried(tmp_path: Path, monkeypatch: pytes
         into, work = tmp_path / "dist", tmp_path / "work"
         return [row[0] for row in release.release(into, work, only=list(only), everything=everything)]
 
-    assert names() == ["built", "base", "serve", "lab", "sdist"]
-    assert names(everything=True) == ["built", "base", "serve", "torch", "lab", "sdist"]
-    assert names("serve") == ["built", "serve"]
+    gateway = ["gateway", "gateway[local]", "gateway[otel]"]
+    assert names() == ["built", "base", "gguf", *gateway, "lab", "sdist"]
+    assert names(everything=True) == ["built", "base", "gguf", "torch", *gateway, "lab", "sdist"]
+    assert names("gguf") == ["built", "gguf"]
 
 
 def test_the_script_says_what_it_does() -> None:

@@ -14,6 +14,7 @@ import ir3de
 from surface import MODULES, ROOT, exports, find_private_imports
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "examples").rglob("*.md"))]
+GATEWAY = sorted((ROOT / "gateway" / "src").rglob("*.py"))
 SCRIPTS = sorted((ROOT / "examples").rglob("*.py"))
 
 
@@ -58,6 +59,11 @@ def test_no_room_imports_from_the_package_itself() -> None:
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
 def test_examples_and_scripts_use_the_surface_alone(path: Path) -> None:
     assert list(find_private_imports(path.read_text(encoding="utf-8"))) == []
+
+
+@pytest.mark.parametrize("path", GATEWAY, ids=lambda path: str(path.relative_to(ROOT / "gateway")))
+def test_the_gateway_uses_the_library_s_surface_alone(path: Path) -> None:
+    assert list(find_private_imports(path.read_text(encoding="utf-8"), ("ir3de",))) == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)

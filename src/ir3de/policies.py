@@ -12,8 +12,10 @@ from typing import Any, TypeAlias
 from ir3de.errors import InputError, UnknownExpertError, name_some
 
 __all__ = [
+    "COSTS",
     "Calibration",
     "Cost",
+    "Costs",
     "Familiarity",
     "Membership",
     "Policy",

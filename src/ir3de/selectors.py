@@ -23,6 +23,7 @@ from ir3de.scorers.table import Table, row_blocks
 from ir3de.statistics.pairs import hash_pairs, pair_buckets, within_prompts
 
 __all__ = [
+    "MAX_TOKENS",
     "AllTokens",
     "Average",
     "Ballots",

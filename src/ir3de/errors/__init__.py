@@ -30,6 +30,8 @@ __all__ = [
     "MissingExtraError",
     "UnknownExpertError",
     "VersionError",
+    "describe_value",
+    "name_some",
 ]
 
 
