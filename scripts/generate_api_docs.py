@@ -19,7 +19,12 @@ HEAD = """# API reference
 
 These modules and names are public: they change only with a note in [CHANGELOG.md](../CHANGELOG.md). Everything else is
 private and may change at any time. Words are explained in the [glossary](glossary.md).
+
+This page is an overview. `help(ir3de.Router.fit)` shows parameters, defaults and an example. The
+[guide for Python](python.md) shows how they go together.
 """
+DETAILED = ("Router", "Conversation", "Statistics", "Embedding")  # classes whose methods are listed
+MAX_VALUE_CHARS = 60
 
 
 def list_modules() -> list[str]:
@@ -30,27 +35,24 @@ def list_modules() -> list[str]:
 
 
 def write_page() -> str:
+    """The page: one table for each module, with each name and the first sentence of its docstring."""
     modules = list_modules()
-    links = "\n".join(
-        f"- [`{name}`](#{name.replace('.', '')}): {_first(importlib.import_module(name))}" for name in modules
-    )
+    links = "\n".join(f"- [`{name}`](#{_anchor(name)}): {_first(importlib.import_module(name))}" for name in modules)
     return "\n".join([HEAD, links, "", *(line for name in modules for line in _describe_module(name))])
 
 
 def _describe_module(name: str) -> Iterator[str]:
     module = importlib.import_module(name)
-    yield f"## {name}\n\n{_first(module)}\n"
+    yield f"## {name}\n\n{_first(module)}\n\n| name | what it is |\n|---|---|"
     for exported in module.__all__:
         value = getattr(module, exported)
         home = _home_of(exported, value, name)
         if home != name:  # `ir3de.Router` is described where it is exported first, and named elsewhere
-            yield f"- `{exported}`: see [`{home}`](#{home.replace('.', '')})\n"
-        elif inspect.isclass(value):
-            yield from _describe_class(exported, value)
-        elif callable(value):
-            yield from _describe(f"{exported}{_signature(value)}", value, "###")
+            yield f"| `{exported}` | see [`{home}`](#{_anchor(home)}) |"
         else:
-            yield f"### `{exported}`\n\n`{value!r}`\n" if len(repr(value)) < 100 else f"### `{exported}`\n"
+            yield f"| `{exported}{_list_parameters(value)}` | {_describe(value)} |"
+            yield from _describe_methods(exported, value)
+    yield ""
 
 
 def _home_of(exported: str, value: Any, module: str) -> str:
@@ -60,42 +62,35 @@ def _home_of(exported: str, value: Any, module: str) -> str:
     return max(homes, key=lambda name: (name.count("."), name == module)) if homes else module
 
 
-def _describe_class(name: str, value: type) -> Iterator[str]:
-    made = "" if getattr(value, "_is_protocol", False) or issubclass(value, Exception) else _signature(value)
-    yield from _describe(f"class {name}{made}", value, "###")
-    for member, found in vars(value).items():
+def _describe_methods(name: str, value: Any) -> Iterator[str]:
+    for member, found in vars(value).items() if inspect.isclass(value) and name in DETAILED else ():
         plain = found.__func__ if isinstance(found, classmethod | staticmethod) else found
-        documented = getattr(plain, "__doc__", None)
-        if member.startswith("_") or not documented or not (callable(plain) or inspect.isdatadescriptor(plain)):
-            continue
-        shown = f"{name}.{member}" + (
-            _signature(plain, bound=not isinstance(found, staticmethod)) if callable(plain) else ""
-        )
-        yield f"- `{shown}`  \n  {_first(plain)}"
-    yield ""
+        if not member.startswith("_") and getattr(plain, "__doc__", None) and inspect.isfunction(plain):
+            yield f"| `{name}.{member}{_list_parameters(plain)}` | {_describe(plain)} |"
 
 
-def _describe(title: str, value: Any, level: str) -> Iterator[str]:
-    name = re.split(r"\W", title.removeprefix("class "), maxsplit=1)[0]
-    yield f"{level} `{name}`\n\n```text\n{title}\n```\n\n{_first(value)}\n"
-    if example := re.search(r"(?:^>>> .*\n?(?:(?!\n).+\n?)*)+", inspect.cleandoc(value.__doc__ or ""), re.MULTILINE):
-        yield f"```pycon\n{example[0].rstrip()}\n\n```\n"
+def _describe(value: Any) -> str:
+    if not callable(value):
+        shown = repr(value)
+        return f"`{shown}`" if len(shown) < MAX_VALUE_CHARS else type(value).__name__
+    return re.split(r"(?<=\.) (?=[A-Z])", _first(value), maxsplit=1)[0].replace("|", "\\|")
+
+
+def _list_parameters(value: Any) -> str:
+    """The names of a function's parameters, without types and defaults: `help()` shows those."""
+    if not inspect.isfunction(value):
+        return ""
+    names = [name for name in inspect.signature(value).parameters if name not in ("self", "cls")]
+    return f"({', '.join(names)})"
+
+
+def _anchor(name: str) -> str:
+    return name.replace(".", "")
 
 
 def _first(value: Any) -> str:
     """Take the first paragraph of a docstring as one line."""
     return " ".join(inspect.cleandoc(value.__doc__ or "").split("\n\n", maxsplit=1)[0].split())
-
-
-def _signature(value: Any, *, bound: bool = False) -> str:
-    try:
-        signature = inspect.signature(value)
-    except (TypeError, ValueError):
-        return "(…)"
-    parameters = list(signature.parameters.values())[1 if bound and inspect.isfunction(value) else 0 :]
-    shown = str(signature.replace(parameters=parameters))
-    shown = re.sub(r"(: |-> )'([^']*)'", r"\1\2", shown)  # annotations that are kept as strings
-    return re.sub(r"\b(?:[A-Za-z_]\w*\.)+(?=\w)", "", shown)
 
 
 def main() -> int:
