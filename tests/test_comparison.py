@@ -23,7 +23,7 @@ def test_what_we_have_is_shown_by_a_test(row: list[str]) -> None:
     if ours == "no":
         assert not shown, f"{what}: there is nothing to show"
         return
-    found = re.fullmatch(r"`(tests/[\w/]+\.py)(?:::(test_\w+))?`", shown)
+    found = re.fullmatch(r"`((?:gateway/)?tests/[\w/]+\.py)(?:::(test_\w+))?`", shown)
     assert ours in ("has", "partly") and found is not None, f"{what}: no test is named"
     tree = ast.parse((ROOT / found[1]).read_text(encoding="utf-8"))
     kinds = ast.FunctionDef | ast.AsyncFunctionDef

@@ -20,6 +20,7 @@ from page_files import make_file, make_files
 
 from commands import run
 from ir3de.cli import cli
+from ir3de.cli.group import PluginCommand
 from running_gateway import running
 
 GATEWAY = re.compile(r"(http://)?(127\.0\.0\.1|localhost):8100")
@@ -117,14 +118,15 @@ def check_call(words: list[str]) -> None:
         assert words, f"{command.name} needs a command"
         found = command.get_command(context, words[0])
         assert found is not None, f"ir3de has no command {words[0]}"
-        command, words = found, words[1:]
+        command = found.load() if isinstance(found, PluginCommand) else found
+        words = words[1:]
     command.make_context(str(command.name), list(words), parent=context)
 
 
 def check_extras(words: list[str]) -> None:
     """Whether `pip install` names this checkout and extras that it has."""
     for target in (word for word in words[2:] if not word.startswith("-")):
-        found = re.fullmatch(r"(\.|\./lab)(?:\[([\w,]+)\])?", target)
+        found = re.fullmatch(r"(\.|\./gateway|\./lab)(?:\[([\w,]+)\])?", target)
         if found is None:
             assert not target.startswith("ir3de"), f"{target}: ir3de is not on an index"
             continue
