@@ -14,8 +14,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from ir3de.routing.messages import parse_messages
-from ir3de.routing.pastes import shorten_turn
+from ir3de.routing.messages import parse_messages, shorten_turn
 from ir3de_gateway.api_errors import ApiError
 from ir3de_gateway.requests import kept_texts, large_json
 from ir3de_gateway.requests.json_body import MAX_INLINE_BYTES, SMALL_BYTES, JsonBody, read_json

@@ -23,11 +23,10 @@ from ir3de.fitting.parts import Domain, KeptPrompt, Kind, OutcomeRows, RouterPar
 from ir3de.outcomes.expectation import Shrinkage, Validation
 from ir3de.outcomes.sums import Outcomes
 from ir3de.policies import Calibration, Costs, Policy
-from ir3de.routing.batches import decide_ids, decide_texts, list_probabilities
-from ir3de.routing.compiled import CompiledRouter
+from ir3de.routing.compiled import CompiledRouter, decide_ids, decide_texts, list_probabilities
 from ir3de.routing.decision import Decision, require_content
 from ir3de.routing.explanation import Explanation, explain
-from ir3de.routing.flips import Flips, find_flips
+from ir3de.routing.words import Flips, find_flips
 from ir3de.scorers import Scorer
 from ir3de.scorers.torch_arithmetic import on_device
 from ir3de.selectors import Average, Selector

@@ -31,10 +31,13 @@ if TYPE_CHECKING:
     from ir3de.corpora.streams import limit_expansion
     from ir3de.errors.installation import name_extra
     from ir3de.fitting.parts import ScorerChoice
-    from ir3de.routing.drawing.palette import write_variables
+    from ir3de.routing.colours import write_variables
     from ir3de.routing.explanation import Explanation
     from ir3de.routing.messages import (
+        END_CHARS,
         ENVELOPES,
+        MAX_TURN_CHARS,
+        MIN_PASTE_CHARS,
         MessageError,
         Turn,
         build_type_error,
@@ -42,8 +45,9 @@ if TYPE_CHECKING:
         find_envelope_mark,
         parse_message,
         parse_messages,
+        shorten_turn,
+        split_paste,
     )
-    from ir3de.routing.pastes import END_CHARS, MAX_TURN_CHARS, MIN_PASTE_CHARS, shorten_turn, split_paste
     from ir3de.routing.turn_explanation import TurnExplanation, TurnReason
     from ir3de.scorers.registry import SCORERS
     from ir3de.storage.cores import count_cores
@@ -58,11 +62,10 @@ else:
             "corpora.streams": "limit_expansion",
             "errors.installation": "name_extra",
             "fitting.parts": "ScorerChoice",
-            "routing.drawing.palette": "write_variables",
+            "routing.colours": "write_variables",
             "routing.explanation": "Explanation",
             "routing.messages": "ENVELOPES MessageError Turn build_type_error compile_envelopes find_envelope_mark "
-            "parse_message parse_messages",
-            "routing.pastes": "END_CHARS MAX_TURN_CHARS MIN_PASTE_CHARS shorten_turn split_paste",
+            "parse_message parse_messages END_CHARS MAX_TURN_CHARS MIN_PASTE_CHARS shorten_turn split_paste",
             "routing.turn_explanation": "TurnExplanation TurnReason",
             "scorers.registry": "SCORERS",
             "storage.cores": "count_cores",

@@ -20,7 +20,7 @@ from ir3de.errors import InputError
 from ir3de.policies import Policy, TurnWeights
 from ir3de.routing.content import count_content
 from ir3de.routing.decision import Decision
-from ir3de.routing.pastes import END_CHARS, MAX_TURN_CHARS, MIN_PASTE_CHARS, split_paste
+from ir3de.routing.messages import END_CHARS, MAX_TURN_CHARS, MIN_PASTE_CHARS, split_paste
 from ir3de.scorers import Blend
 from ir3de.scorers.familiarity import FAMILIARITY_UNIT
 from ir3de.selectors import Selector

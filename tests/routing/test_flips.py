@@ -10,8 +10,7 @@ from demo_router import demo_router
 from ir3de import AllTokens, Average, EntropyTopK, Router
 from ir3de.policies import Policy
 from ir3de.routing.compiled import decide
-from ir3de.routing.flips import MAX_WORDS_TOGETHER
-from ir3de.routing.words import find_words
+from ir3de.routing.words import MAX_WORDS_TOGETHER, find_words
 from ir3de.scorers import Blend
 from laws import STRANGE, words
 

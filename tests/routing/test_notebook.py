@@ -18,8 +18,8 @@ from ir3de.errors import InputError
 from ir3de.evaluation import evaluate, prove
 from ir3de.policies import Policy
 from ir3de.routing.colours import COLOURS, find_colour
+from ir3de.routing.explanation import format_signed, tabulate_words
 from ir3de.routing.notebook import MAX_LISTED, MAX_RANKED, MAX_WORDS, STRONGEST
-from ir3de.routing.summary import format_signed, tabulate_words
 from laws import STRANGE, wordy
 from legibility import contrast, mixed, rgb
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-import ir3de.routing.batches
+import ir3de.routing.compiled
 import tiny
 from ir3de import AllTokens, Average, EntropyTopK, PromptRidge, Router, TokenRidge
 from ir3de.errors import InputError
@@ -146,11 +146,11 @@ PROMPTS = [*STRANGE, "prove " * 3_000, "zzz " * 1_500]
 
 @pytest.mark.parametrize("selector", [*SELECTORS, EntropyTopK(2, cap=3), Average(cap=1), AllTokens(cap=2)], ids=str)
 @pytest.mark.parametrize("of", [tiny.embedding, tiny.word_embedding], ids=["bytes", "words"])
-@pytest.mark.parametrize("batch_characters", [ir3de.routing.batches.BATCH_CHARACTERS, 500])
+@pytest.mark.parametrize("batch_characters", [ir3de.routing.compiled.BATCH_CHARACTERS, 500])
 def test_a_batch_is_routed_as_one_by_one(
     monkeypatch: pytest.MonkeyPatch, selector: AllTokens, of: object, batch_characters: int
 ) -> None:
-    monkeypatch.setattr(ir3de.routing.batches, "BATCH_CHARACTERS", batch_characters)
+    monkeypatch.setattr(ir3de.routing.compiled, "BATCH_CHARACTERS", batch_characters)
     router = tiny.router(of=of(), selector=selector, default="law")
     prompts = [*PROMPTS, *tiny.mixed(20), *PROMPTS[::-1]]
     one_by_one = [router.route(text) for text in prompts]

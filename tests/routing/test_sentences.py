@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import tiny
 from demo_router import demo_router
 from ir3de import Router
-from ir3de.routing.sentences import MAX_SENTENCES, _split
+from ir3de.routing.words import MAX_SENTENCES, _split_sentences
 
 
 @cache
@@ -66,7 +66,7 @@ def test_only_so_many_sentences_are_looked_at() -> None:
 @given(st.lists(st.text(alphabet="ab .?!\n;。", max_size=4), max_size=12))
 def test_no_token_is_lost_or_cut(pieces: list[str]) -> None:
     numbered = list(enumerate(pieces))
-    said = [piece for part in _split(numbered) for piece in part]
+    said = [piece for part in _split_sentences(numbered) for piece in part]
     assert [piece for piece in numbered if piece in said] == said
     assert not "".join(text for place, text in numbered if (place, text) not in said).strip()
 

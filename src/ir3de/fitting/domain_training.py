@@ -18,8 +18,7 @@ from ir3de.fitting.parts import Constant, Domain, KeptPrompt, Kind, OutcomeRows,
 from ir3de.outcomes.expectation import Validation
 from ir3de.routing.compiled import CompiledRouter
 from ir3de.routing.decision import DecisionRules
-from ir3de.routing.deferral import Once
-from ir3de.routing.valuation import Probabilities
+from ir3de.routing.valuation import Once, Probabilities
 from ir3de.scorers import Blend, Scorer
 from ir3de.scorers.blend import BlendParts
 from ir3de.scorers.logistic import Logistic, LogisticParts

@@ -13,8 +13,15 @@ from ir3de.policies import Costs, TurnWeights
 from ir3de.routing.compiled import CompiledRouter
 from ir3de.routing.content import ENOUGH_WORDS, count_content
 from ir3de.routing.decision import Decision, make_decision, require_content
-from ir3de.routing.messages import ENVELOPES, Turn, compile_envelopes, find_envelope_mark, parse_messages
-from ir3de.routing.pastes import MIN_PASTE_CHARS, split_paste
+from ir3de.routing.messages import (
+    ENVELOPES,
+    MIN_PASTE_CHARS,
+    Turn,
+    compile_envelopes,
+    find_envelope_mark,
+    parse_messages,
+    split_paste,
+)
 from ir3de.routing.turn_explanation import TurnExplanation, TurnReason, TurnRecord, explain_turn, find_reason
 from ir3de.selectors import AllTokens, EntropyTopK, Ids, Tally
 

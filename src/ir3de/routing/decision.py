@@ -20,8 +20,7 @@ from ir3de.policies import (
     utilities,
 )
 from ir3de.routing.content import MAX_GENERIC_CHARS, count_content
-from ir3de.routing.deferral import Deferrable
-from ir3de.routing.valuation import Probabilities, Valuation
+from ir3de.routing.valuation import Deferrable, Probabilities, Valuation
 from ir3de.scorers.familiarity import FAMILIARITY_UNIT
 from ir3de.selectors import Selector, Tally
 

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
 from ir3de.routing.colours import Colour, find_colour, find_colours
+from ir3de.routing.explanation import WordSum, count_digits, format_signed, shorten, tabulate_words
 from ir3de.routing.shown import ShownDecision, ShownExplanation, ShownTurn
-from ir3de.routing.summary import WordSum, count_digits, format_signed, shorten, tabulate_words
 
 MAX_RANKED = 5  # experts of a decision
 MAX_LISTED = 12  # experts of a router

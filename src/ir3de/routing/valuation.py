@@ -2,61 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Literal, Protocol
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field, fields
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ir3de.outcomes.expectation import Expectation
 from ir3de.policies import AssumedCalibration, Calibration
-from ir3de.routing.deferral import Deferrable
 from ir3de.selectors import Average, Selector, Tally
 
-ValueName = Literal["probability", "expected_score"]
+T = TypeVar("T")
+D = TypeVar("D", bound="Deferrable")
 
 
-class Valuation(Protocol):
-    """Turns the tally of a prompt into one value per expert. `counted` is 0 for a prompt without a known token."""
+class Once(Generic[T]):
+    """A function without arguments that is called once, also by several threads. Its closure is then released."""
 
-    @property
-    def value_name(self) -> ValueName: ...
+    def __init__(self, compute: Callable[[], T]) -> None:
+        self._compute: Callable[[], T] | None = compute
+        self._lock = threading.Lock()
 
-    @property
-    def calibration(self) -> Calibration | None: ...
+    def __call__(self) -> T:
+        with self._lock:
+            if self._compute is not None:
+                self._value = self._compute()
+                self._compute = None
+        return self._value
 
-    def accepts(self, selector: Selector) -> bool:
-        """Whether values can be worked out from the tallies of this selector."""
 
-    def count_columns(self, experts: int) -> int:
-        """How many scores a token has."""
+class Deferrable:
+    """A dataclass whose fields may be computed on first access.
 
-    def tally_nothing(self, experts: int) -> Tally:
-        """The reduced tally of a prompt without a known token."""
+    A deferred field must have no default in the class. Comparing, replacing and pickling compute it.
+    """
 
-    def reduce(self, selector: Selector, tally: Tally, counted: int) -> Tally:
-        """A tally as one number per expert; and the sum of token familiarities, where it was counted."""
+    def defer(self: D, fields: Mapping[str, Callable[[], Any]]) -> D:
+        """A copy in which these fields are computed on first access."""
+        made = copy(self)  # of a value that has all of its fields
+        for name in fields:
+            del vars(made)[name]
+        vars(made)["_deferred"] = dict(fields)
+        return made
 
-    def reduce_all(self, selector: Selector, tallies: Tally, counted: Sequence[int]) -> Tally:
-        """The same for many tallies, one row each, bit for bit."""
+    def __getattr__(self, name: str) -> Any:  # called only for attributes that are not there
+        compute = vars(self).get("_deferred", {}).get(name)
+        if compute is None:
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        vars(self)[name] = value = compute()
+        vars(self)["_deferred"] = {other: later for other, later in vars(self)["_deferred"].items() if other != name}
+        return value
 
-    def compare(self, selector: Selector, tallies: Tally, counted: int) -> Tally:
-        """Tallies as numbers whose differences say how far one expert is ahead; rounding may differ from `reduce`."""
-
-    def values(self, selector: Selector, reduced: list[float], counted: int) -> list[float]:
-        """The values of the experts, from a reduced tally."""
-
-    def evidence(self, selector: Selector, reduced: list[float], counted: int) -> list[float]:
-        """What speaks for each expert before any calibration, from a reduced tally."""
-
-    def value_tokens(self, scores: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        """What each token says of each expert: (tokens, experts) from the table's (tokens, columns)."""
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields alone: what was computed from them may be a function, which cannot be pickled."""
+        return {part.name: getattr(self, part.name) for part in fields(self)}  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
 class Probabilities(Deferrable):
-    """The probability that an expert is the right one, calibrated where there were prompts to learn it from."""
+    """The probability that an expert is the right one, calibrated where there were prompts to learn it from.
+
+    `counted` is 0 for a prompt without a known token.
+    """
 
     calibration: Calibration | None = field(default_factory=lambda: None)  # may be deferred
     value_name: Literal["probability"] = "probability"
@@ -68,24 +78,31 @@ class Probabilities(Deferrable):
         return self.calibration or self.assumed
 
     def accepts(self, selector: Selector) -> bool:
+        """Whether values can be computed from the tallies of this selector."""
         return True
 
     def count_columns(self, experts: int) -> int:
+        """How many scores a token has."""
         return experts
 
     def tally_nothing(self, experts: int) -> Tally:
+        """The reduced tally of a prompt without a known token."""
         return np.zeros(experts)
 
     def reduce(self, selector: Selector, tally: Tally, counted: int) -> Tally:
+        """A tally as one number per expert; and the sum of token familiarities, where it was counted."""
         return tally
 
     def reduce_all(self, selector: Selector, tallies: Tally, counted: Sequence[int]) -> Tally:
+        """The same for many tallies, one row each, bit for bit."""
         return tallies
 
     def compare(self, selector: Selector, tallies: Tally, counted: int) -> Tally:
+        """Tallies as numbers whose differences are leads of experts; rounding may differ from `reduce`."""
         return tallies
 
     def values(self, selector: Selector, reduced: list[float], counted: int) -> list[float]:
+        """The values of the experts, from a reduced tally."""
         if not counted:
             return [1.0 / len(reduced)] * len(reduced)
         if (calibration := self.in_force) is None:
@@ -93,9 +110,11 @@ class Probabilities(Deferrable):
         return calibration.probabilities(selector.evidence(reduced, counted), counted)
 
     def evidence(self, selector: Selector, reduced: list[float], counted: int) -> list[float]:
+        """What speaks for each expert before any calibration, from a reduced tally."""
         return selector.evidence(reduced, counted) if counted else reduced
 
     def value_tokens(self, scores: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """The value of each token for each expert: (tokens, experts) from the table's (tokens, columns)."""
         return scores
 
 
@@ -135,3 +154,6 @@ class ExpectedScores:
 
     def value_tokens(self, scores: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         return self.expectation.alone(scores).astype(np.float32)
+
+
+Valuation: TypeAlias = Probabilities | ExpectedScores

@@ -31,7 +31,7 @@ from ir3de.cli.output import (
 )
 from ir3de.cli.saving import load_router
 from ir3de.errors import InputError
-from ir3de.routing.summary import count_digits, format_signed, shorten, tabulate_words
+from ir3de.routing.explanation import count_digits, format_signed, shorten, tabulate_words
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,8 +39,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from ir3de.router import Router
-    from ir3de.routing.explanation import Explanation
-    from ir3de.routing.summary import WordSum
+    from ir3de.routing.explanation import Explanation, WordSum
     from ir3de.routing.words import Word
 
 OTHER_COLUMNS_WIDTH = 44  # a word, how often, its contribution, its bar

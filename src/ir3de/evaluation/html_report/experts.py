@@ -11,8 +11,8 @@ from ir3de.evaluation.html_report.matrix import choose_block, draw_matrix
 from ir3de.evaluation.html_report.plot import draw_legend
 from ir3de.evaluation.html_report.words import SpokenWord
 from ir3de.evaluation.proof import ConfusedPair, Proof
+from ir3de.routing.colours import colour_of
 from ir3de.routing.drawing.markup import Child, Markup, join, make
-from ir3de.routing.drawing.palette import colour_of
 
 MIN_STRENGTH = 0.25  # of the faintest word
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ir3de.routing.colours import colour_of
 from ir3de.routing.drawing.markup import Child, Markup, make
-from ir3de.routing.drawing.palette import colour_of
 
 NARROW = "\u202f"  # a narrow space that does not break
 MAX_PROMPT_CHARS = 280

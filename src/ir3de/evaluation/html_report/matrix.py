@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from ir3de.routing.colours import colour_of
 from ir3de.routing.drawing.markup import Markup, make
-from ir3de.routing.drawing.palette import colour_of
 
 MAX_WHOLE = 20  # experts that the whole matrix is drawn for
 MAX_BLOCK = 16  # experts of the most confused block

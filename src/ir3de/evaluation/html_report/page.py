@@ -22,8 +22,8 @@ from ir3de.evaluation.html_report.pictures import (
 from ir3de.evaluation.html_report.subject import Subject
 from ir3de.evaluation.proof import Proof
 from ir3de.evaluation.verdict import judge_curve
+from ir3de.routing.colours import write_variables
 from ir3de.routing.drawing.markup import Child, Markup, join, make
-from ir3de.routing.drawing.palette import write_variables
 
 FOLDER = Path(__file__).parent
 PAIRS_BESIDE = 4  # confused pairs that may stand beside the matrix
