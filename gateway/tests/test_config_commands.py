@@ -1,12 +1,11 @@
 """The commands `ir3de config` and `ir3de serve --dry-run`: what they write, check and show."""
 
-import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from starlette.responses import PlainTextResponse
 
-import tiny
 from commands import complaint, run, run_json, wrong_call
 from configurations import GOOD, parsed
 from ir3de_gateway.config.load import (
@@ -45,7 +44,7 @@ def test_every_address_of_an_option_is_checked(router: Path, others: str) -> Non
     said = wrong_call("serve", "--dry-run", "--router", router, "--expert", f"law=http://127.0.0.1:1/v1,{others}")
     assert "address 2 of 'law'" in said and ("must look like" in said or "is empty" in said)
     (finding,) = caught_findings(GOOD.replace("/v1", "/v1,http://b/v1"))
-    assert "several addresses belong into replicas" in finding
+    assert "list several addresses in replicas" in finding
 
 
 def caught_findings(text: str) -> list[str]:
@@ -192,19 +191,10 @@ def test_a_dry_run_refuses_a_level_that_serve_refuses(router: Path, monkeypatch:
     assert "IR3DE_LOG_LEVEL is 'loud': choose one of" in refused.stderr and "all is well" not in refused.stdout
 
 
-@pytest.mark.parametrize("command", [["serve", "--dry-run"], ["serve", "--expert", "law=http://127.0.0.1:9/v1"]])
-def test_in_a_base_install_the_extra_is_named(command: list[str]) -> None:
-    script = "import sys\nsys.modules['pydantic'] = None\nfrom ir3de.cli import main\nmain()"
-    program, environment = tiny.python_command(script, *command)
-    done = subprocess.run(program, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 1 and "needs the package 'pydantic'" in done.stderr and "Traceback" not in done.stderr
-
-
-def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ir3de_gateway.cli.options.PACKAGES", ("json", "not_there"))
-    for command in (["serve"], ["config", "show"]):
-        assert "needs the package 'not_there'" in complaint(*command)
-        assert "[serve]'" in complaint(*command)
+def test_without_the_extra_for_local_models_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "xllamacpp", None)
+    said = complaint("serve", "--demo")
+    assert "the demonstration needs the package 'xllamacpp'" in said and "[local]'" in said
 
 
 def test_validate_shows_what_is_wrong_beside_a_missing_router(tmp_path: Path) -> None:

@@ -16,8 +16,7 @@ from ir3de.cli.commands.serve import serve
 
 from ir3de.storage.version import VERSION
 from ir3de_gateway.config.experts import Timeouts
-from ir3de_gateway.config.models import Config
-from ir3de_gateway.config.serving import Server
+from ir3de_gateway.config.models import Config, Server
 from ir3de_gateway.server import KEEP_ALIVE_S
 from ir3de_gateway.serving.supervisor import STOP_GRACE_S
 from monitored_run import DASHBOARD

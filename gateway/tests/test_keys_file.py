@@ -12,7 +12,7 @@ import pytest
 
 from client_keys import bearer, key, write_keys
 from ir3de.errors import InputError
-from ir3de_gateway.config.serving import Server
+from ir3de_gateway.config.models import Server
 from ir3de_gateway.keys.definitions import read_keys_file
 from ir3de_gateway.keys.store import KeyStore
 from ir3de_gateway.validation import check_usage

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ir3de.evaluation.perturbations import BOILERPLATE, Lengths, Wrapped
 from ir3de.routing.messages import Turn
-from ir3de_gateway.config.routing import Routing
+from ir3de_gateway.config.models import Routing
 from ir3de_gateway.requests.prompt import Prompt, extract_text, read_prompt
 from ir3de_gateway.wire import FORMATS
 

@@ -45,7 +45,7 @@ def test_paths_start_at_the_folder_of_the_configuration() -> None:
         ),
         (
             "{certificate: localhost.pem, key: localhost.pem}",
-            "{tls}/localhost.pem and its key {tls}/localhost.pem do not fit",
+            "{tls}/localhost.pem and its key {tls}/localhost.pem do not match",
         ),
         ("{key: localhost.key}", "experts.0.tls: a key needs its certificate: name that file in certificate"),
     ],

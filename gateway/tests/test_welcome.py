@@ -19,8 +19,7 @@ from ir3de.cli.gateway_options import CheckedConfig
 from ir3de.cli.welcome import welcome
 
 from ir3de.cli.output import Output
-from ir3de_gateway.config.models import Config
-from ir3de_gateway.config.serving import Server
+from ir3de_gateway.config.models import Config, Server
 from ir3de_gateway.http.admin_token import build_page_link, provide_admin_token
 from running_gateway import small_router
 

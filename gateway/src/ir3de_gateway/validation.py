@@ -18,12 +18,10 @@ from ir3de.serving import find_kind
 from ir3de_gateway.admin.administration import find_state_folder
 from ir3de_gateway.admin.state import STATE, StateFolder
 from ir3de_gateway.config import yaml_parser
-from ir3de_gateway.config.experts import ExpertConfig
-from ir3de_gateway.config.findings import Finding
-from ir3de_gateway.config.load import list_client_variables
+from ir3de_gateway.config.experts import ExpertConfig, read_variable
+from ir3de_gateway.config.findings import Finding, split_path, suggest_name
+from ir3de_gateway.config.load import list_client_variables, resolve_path
 from ir3de_gateway.config.models import Config
-from ir3de_gateway.config.part import read_variable, resolve_path, suggest_name
-from ir3de_gateway.config.yaml_parser import FieldPath
 from ir3de_gateway.hooks.calling import load_function
 from ir3de_gateway.http.access import is_loopback
 from ir3de_gateway.keys.account import check_usage_files
@@ -215,7 +213,7 @@ def add_lines(findings: Sequence[Finding], config: Config, path: Path | None) ->
     places = {one.get("name"): place for place, one in enumerate(written) if isinstance(one, dict)}
 
     def find_line(where: str) -> int | None:
-        fields: FieldPath = tuple(int(part) if part.isdecimal() else part for part in where.split("."))
+        fields = split_path(where)
         if len(fields) > 1 and fields[0] == "experts" and isinstance(fields[1], int):
             place = places.get(config.experts[fields[1]].name)
             return None if place is None else document.line(("experts", place, *fields[2:]))

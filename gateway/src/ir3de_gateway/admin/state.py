@@ -30,8 +30,7 @@ from pydantic import ValidationError
 from ir3de.errors import ArtifactError, InputError
 from ir3de.serving import files, holds_router, inspect_router, is_ours, read_header, stamp
 from ir3de_gateway.config.experts import ExpertConfig
-from ir3de_gateway.config.models import Config
-from ir3de_gateway.config.routing import RouterConfig
+from ir3de_gateway.config.models import Config, RouterConfig
 from ir3de_gateway.workers.folder import is_first_to_say
 
 log = logging.getLogger("ir3de.gateway")

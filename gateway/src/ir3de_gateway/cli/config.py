@@ -26,7 +26,6 @@ from ir3de_gateway.cli.options import (
     config_argument,
     count,
     expert_option,
-    need_gateway,
     show_checked,
     show_findings,
 )
@@ -76,7 +75,6 @@ def init(file: str | None, router: str | None, experts: list[Endpoint], force: b
       ir3de config init --router router
       ir3de config init gateway.yaml --expert law=http://127.0.0.1:8001/v1
     """
-    need_gateway()
     from ir3de.serving import files
     from ir3de_gateway.config.load import find_config_file
     from ir3de_gateway.config.template import build_template, suggest_endpoints
@@ -112,7 +110,6 @@ def validate(context: click.Context, file: str | None, ping: bool, out: Output) 
     Example:
       ir3de config validate ir3de.yaml --ping
     """
-    need_gateway()
     from ir3de_gateway import validation
     from ir3de_gateway.config.findings import ConfigError, sort_findings
     from ir3de_gateway.config.load import find_config_file, read
@@ -149,7 +146,6 @@ def show(file: str | None, out: Output) -> None:
     Example:
       ir3de config show --json
     """
-    need_gateway()
     import yaml
 
     from ir3de_gateway import validation
@@ -179,7 +175,6 @@ def schema(out: Output) -> None:
     Example:
       ir3de config schema > ir3de.schema.json
     """
-    need_gateway()
     from ir3de_gateway.config.load import format_schema
 
     click.echo(format_schema().rstrip())

@@ -1,4 +1,4 @@
-"""What `serve` and `config` share: the extra they need, their options, the checks and how they are shown."""
+"""What `serve` and `config` share: their options, the checks of a configuration, and how they are shown."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from ir3de.cli.plugins import FAINT, Output, count_left_out, line, split_rows, table
-from ir3de.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from ir3de_gateway.config.findings import Finding
@@ -17,22 +16,11 @@ if TYPE_CHECKING:
     from ir3de_gateway.config.template import Endpoint
     from ir3de_gateway.validation import RouterFacts
 
-PACKAGES = ("pydantic", "yaml", "uvicorn", "httptools", "starlette", "prometheus_client")
 SIGNS = {"error": ("✗", "red"), "warning": ("!", "yellow")}
 
 
-def need_gateway(*, local: bool = False) -> None:
-    """Name the missing extra before an import fails; `local` if models run on this machine too."""
-    from importlib.util import find_spec
-
-    for package in (*PACKAGES, "xllamacpp") if local else PACKAGES:
-        if find_spec(package) is None:
-            raise MissingExtraError(package, "local" if local else "", "the gateway", "ir3de-gateway")
-
-
 def parse_experts(context: click.Context, parameter: click.Parameter, given: Iterable[str]) -> list[Endpoint]:
-    """NAME=URL[,URL…][#MODEL] as endpoints; a click callback, which runs before the command can say what it needs."""
-    need_gateway()
+    """NAME=URL[,URL…][#MODEL] as endpoints: a click callback."""
     from ir3de_gateway.config.template import Endpoint
 
     try:

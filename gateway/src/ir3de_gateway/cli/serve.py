@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ir3de.cli.plugins import Output, is_router, line, output_options
-from ir3de.errors import ArtifactError, InputError, name_some
+from ir3de.errors import ArtifactError, InputError, MissingExtraError, name_some
 from ir3de_gateway.cli.options import (
     CheckedConfig,
     check_config,
     config_argument,
     count,
     expert_option,
-    need_gateway,
     show_checked,
 )
 from ir3de_gateway.cli.welcome import announce
@@ -72,7 +72,8 @@ def serve(
     """
     if demo and (file or experts):
         raise click.UsageError("--demo brings its own experts: leave the file and --expert out")
-    need_gateway(local=demo)
+    if demo and find_spec("xllamacpp") is None:
+        raise MissingExtraError("xllamacpp", "local", "the demonstration", "ir3de-gateway")
     from ir3de_gateway.server import read_log_level
 
     overrides = _overrides(router, experts, server, is_open=is_open)

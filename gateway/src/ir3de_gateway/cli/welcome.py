@@ -43,8 +43,8 @@ def welcome(address: str, checked: CheckedConfig, out: Output, *, page: str, sta
     """Print the address, the experts and an example; on standard error, because the access log has standard output."""
     from rich.panel import Panel
 
+    from ir3de_gateway.config.experts import read_variable
     from ir3de_gateway.config.load import list_client_variables
-    from ir3de_gateway.config.part import read_variable
 
     console = out.progress_console
     if not console.is_terminal or out.quiet:
@@ -67,7 +67,7 @@ def welcome(address: str, checked: CheckedConfig, out: Output, *, page: str, sta
 def _list_facts(
     address: str, checked: CheckedConfig, key: str | None, state: Path | None, *, has_own_token: bool
 ) -> list[tuple[str, RenderableType]]:
-    from ir3de_gateway.config.part import read_variable
+    from ir3de_gateway.config.experts import read_variable
 
     settings, router, _ = checked
     sources = [source for source in (key and f"${key}", settings.server.keys_file) if source]

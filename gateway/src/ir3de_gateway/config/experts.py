@@ -1,20 +1,127 @@
-"""The configuration of an expert: where it is, what it can do, and how it is asked."""
+"""The configuration of an expert: its addresses, its capabilities and its limits."""
 
 from __future__ import annotations
 
+import os
+import re
+import ssl
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    field_validator,
+    model_validator,
+)
 
-from ir3de_gateway.config.part import Name, Part, Seconds, Variable
-from ir3de_gateway.config.replicas import BaseUrl, HealthChecks, ReplicaConfig, Replicas, Retries
-
+Seconds = Annotated[float, Field(gt=0, le=86_400)]
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]  # the name of a variable
 Capability = Literal[
     "chat", "completions", "responses", "messages", "embeddings", "tools", "vision", "audio", "images", "audio_speech",
     "audio_transcriptions", "audio_translations", "rerank", "moderations", "files", "batches",
 ]  # fmt: skip
 
-RESERVED = ("auto", "ir3de/auto")  # the models that ask for routing
+RESERVED = ("auto", "ir3de/auto")  # the models that request routing
+
+
+class Part(BaseModel):
+    """A part of the configuration: immutable, and unknown fields are rejected."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+def read_variable(variable: str | None) -> str | None:
+    """The value of an environment variable; None if it is not set or empty."""
+    return (os.environ.get(variable) or "").strip() or None if variable else None
+
+
+def check_base_url(value: str) -> str:
+    """The address without a slash at its end; raises ValueError if it cannot be the address of an expert."""
+    parts = urlsplit(value)
+    if "@" in (parts.netloc or value):
+        raise ValueError("must not contain a user or password: name a variable in api_key_env")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(f"must look like http://127.0.0.1:8001/v1, found {value!r}")
+    if "," in value:
+        raise ValueError("must be one address, without a comma: list several addresses in replicas")
+    if re.search(r"[^!-~]", value):
+        raise ValueError("must have no spaces and only ASCII: write others as %C3%A4, in a host as xn--…")
+    try:
+        port = parts.port
+    except ValueError:
+        port = 0
+    if port == 0:
+        raise ValueError("must have a port from 1 to 65535, or none")
+    if parts.query or parts.fragment:
+        raise ValueError("must end with the path: no ? and no #")
+    return value.rstrip("/")
+
+
+BaseUrl = Annotated[str, AfterValidator(check_base_url)]
+
+
+class ReplicaConfig(Part):
+    """One address of an expert. Fields that it omits have the expert's values."""
+
+    base_url: BaseUrl
+    """The base URL of its OpenAI-compatible API."""
+    name: Name | None = None
+    """Its name for operators, in metrics and in /admin; by default the address without its scheme."""
+    weight: float = Field(1.0, gt=0, le=1_000)
+    """Its share of the traffic, relative to the other replicas."""
+    api_key_env: Variable | None = None
+    """The variable that holds its key."""
+
+    @property
+    def label(self) -> str:
+        return self.name or self.base_url.partition("://")[2]
+
+
+def _find_replica_kind(value: object) -> Literal["address", "replica"]:
+    return "address" if isinstance(value, str) else "replica"
+
+
+_AddressOrReplica = Annotated[BaseUrl, Tag("address")] | Annotated[ReplicaConfig, Tag("replica")]
+Replicas = tuple[Annotated[_AddressOrReplica, Discriminator(_find_replica_kind)], ...]
+
+
+class HealthChecks(Part):
+    """The health checks of an expert's replicas. An expert with one address, as in `base_url`, is never checked."""
+
+    active: bool = True
+    """Whether to check them."""
+    path: str = Field("models", pattern=r"^[!-~]+$")
+    """The path of the GET request: below the base URL, or from the server's root if it begins with a slash, as
+    /health does."""
+    interval: Seconds = 10.0
+    """Seconds between two checks of a replica, over all workers."""
+    down_interval: Seconds = 2.0
+    """The same for a replica that is down."""
+    timeout: Seconds = 2.0
+    """Seconds within which it must respond. Any status below 500 means that the server works."""
+    unhealthy: int = Field(2, ge=1, le=100)
+    """Failed checks in a row after which a replica is down."""
+    healthy: int = Field(1, ge=1, le=100)
+    """Successful checks in a row after which it is up again."""
+
+
+class Retries(Part):
+    """What happens when a replica fails before its response begins."""
+
+    others: int = Field(2, ge=0, le=100)
+    """Other replicas to try before the next expert."""
+    backoff: float = Field(0.025, ge=0, le=60)
+    """Seconds before the first retry, doubled for each further one; each wait is shortened by up to half at random."""
+    max_backoff: float = Field(1.0, ge=0, le=60)
+    """The longest of these waits."""
 
 
 class Price(Part):
@@ -48,22 +155,31 @@ class Concurrency(Part):
     limit: int = Field(64, ge=1, le=100_000)
     """Requests at once, over all workers."""
     queue: int = Field(128, ge=0, le=1_000_000)
-    """Requests that may wait. When the queue is full, another expert is asked, or the client gets status 429."""
+    """Requests that may wait. When the queue is full, the request goes to another expert, or the client gets status
+    429."""
     wait: Seconds = 10.0
     """Seconds that a request may wait."""
 
 
 class Breaker(Part):
-    """The circuit breaker: when to stop asking an expert that fails or is overloaded."""
+    """The circuit breaker: when to stop sending requests to an expert that fails or is overloaded."""
 
     failures: int = Field(5, ge=1, le=10_000)
     """Failures in a row that open the circuit breaker."""
     rest: Seconds = 10.0
     """Seconds until one request probes whether the expert works again."""
     max_retry_after: Seconds = 60.0
-    """The longest that an expert which answers 429, or 503 with Retry-After, is left alone, whatever it asks for."""
+    """The longest pause after status 429, or 503 with Retry-After, whatever Retry-After requests."""
     cooldown: Seconds = 1.0
-    """Seconds that an expert is left alone after a second 429 in a row without Retry-After."""
+    """Seconds of pause after a second 429 in a row without Retry-After."""
+
+
+class TlsFileError(OSError):
+    """A certificate or key file that cannot be used; `field` is the field that names it."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.field = field
 
 
 class TlsFiles(Part):
@@ -72,7 +188,7 @@ class TlsFiles(Part):
     ca: str | None = None
     """The authorities to trust instead of the system's."""
     certificate: str | None = None
-    """The certificate that the gateway shows to the expert, with those between it and its authority."""
+    """The certificate that the gateway presents to the expert, with the intermediate certificates."""
     key: str | None = None
     """The key of the certificate, without a password; by default it is in the same file."""
 
@@ -82,35 +198,62 @@ class TlsFiles(Part):
             raise ValueError("a key needs its certificate: name that file in certificate")
         return self
 
+    def build_context(self) -> ssl.SSLContext:
+        """The context for TLS; raises `TlsFileError` if a file cannot be used."""
+        for field, path in (("ca", self.ca), ("certificate", self.certificate), ("key", self.key)):
+            try:
+                if path is not None:
+                    Path(path).open("rb").close()
+            except OSError as error:
+                raise TlsFileError(field, f"the file {path} cannot be read: {error.strerror}") from error
+        try:
+            context = ssl.create_default_context(cafile=self.ca)
+        except ssl.SSLError as error:
+            problem = f"the file {self.ca} holds no certificates in PEM (-----BEGIN CERTIFICATE-----)"
+            raise TlsFileError("ca", f"{problem}: {error.reason or error}") from error
+        try:
+            if self.certificate is not None:
+                # with an empty password, OpenSSL fails instead of prompting on the terminal
+                context.load_cert_chain(self.certificate, self.key, password=lambda: "")
+        except ssl.SSLError as error:
+            problem = (
+                f"{self.certificate} and its key {self.key} do not match or are not PEM, or the key has a password"
+            )
+            if self.key is None:
+                problem = f"the file {self.certificate} does not hold a certificate and its key in PEM"
+                problem += ": name the key's file in key"
+            raise TlsFileError("certificate", f"{problem} ({error.reason or error})") from error
+        return context
+
 
 def _take_first_address(fields: dict[str, Any]) -> str:
-    """The base URL of an expert that names its replicas alone."""
+    """The base URL of an expert that has `replicas` only."""
     first = next(iter(fields.get("replicas", ())), "")
     return first.base_url if isinstance(first, ReplicaConfig) else first
 
 
-def _need_address(value: object) -> object:
+def _require_address(value: object) -> object:
     if value == "":
         raise ValueError("base_url or replicas is needed: name its address in base_url, or several in replicas")
     return value
 
 
 class ExpertConfig(Part):
-    """An expert: an OpenAI-compatible endpoint, or several that are alike, and its properties."""
+    """An expert: an OpenAI-compatible endpoint, or several equal ones, and its properties."""
 
     name: Name
-    """The name that the router has for it; clients may also ask for it by this name."""
+    """Its name in the router; clients can also request it by this name."""
     replicas: Replicas = ()
-    """Instead of base_url: its addresses, if there are several. Each is a base URL, or an object that says more."""
-    base_url: Annotated[BaseUrl, BeforeValidator(_need_address)] = Field(
+    """Instead of base_url: its addresses, if there are several. Each is a base URL, or an object with more fields."""
+    base_url: Annotated[BaseUrl, BeforeValidator(_require_address)] = Field(
         default_factory=_take_first_address, validate_default=True
     )
     """The base URL of its OpenAI-compatible API: http://127.0.0.1:8001/v1"""
     model: str | None = None
     """The endpoint's name of the model; by default the expert's name."""
     provider: Name | None = None
-    """Who provides it, as OpenTelemetry names providers: openai, anthropic, aws.bedrock. By default its host or its
-    answers tell."""
+    """Who provides it, as OpenTelemetry names providers: openai, anthropic, aws.bedrock. By default the gateway
+    derives it from the host or the answers."""
     api_key_env: Variable | None = None
     """The variable that holds the endpoint's key."""
     capabilities: tuple[Capability, ...] = ("chat", "completions", "tools")
@@ -125,46 +268,47 @@ class ExpertConfig(Part):
     price: Price = Price()
     """Its price, for the control `max_price` and for the cost in logs and metrics."""
     stream_usage: bool | None = None
-    """Whether to ask it for the tokens of streams, also where the client did not; the client then does not see them.
-    By default where it has a price, or the client's key is counted."""
+    """Whether to request the token counts of streams even if the client does not; the client then does not see them.
+    By default yes if it has a price, or the client's key has limits."""
     fallbacks: tuple[str, ...] = ()
-    """Experts to ask when it fails or cannot answer, before candidates of the router and the default expert."""
+    """Experts to try when it fails or cannot answer, before candidates of the router and the default expert."""
     timeouts: Timeouts = Timeouts()
     """How long to wait for it."""
     concurrency: Concurrency = Concurrency()
     """How many requests it gets at once."""
     breaker: Breaker = Breaker()
-    """When to stop asking it."""
+    """When to stop sending requests to it."""
     health: HealthChecks = HealthChecks()
     """How its replicas are checked."""
     retries: Retries = Retries()
     """What happens when one of its replicas fails."""
     slow_start: float = Field(5.0, ge=0, le=86_400)
-    """Seconds in which a replica that comes back gets its share of the requests little by little; 0: all at once."""
+    """Seconds in which the share of a replica that comes back grows from nearly none to all of it; 0: all at once."""
     hedge_after: Seconds | None = None
-    """Seconds without a first byte after which a second replica is asked, too: the first one to answer wins. By
-    default none is. Only requests that may be repeated are."""
+    """Seconds without a first byte after which a second replica gets the same request: the first one to respond wins.
+    By default none does. Only repeatable requests are hedged."""
     max_connections: int | None = Field(None, ge=1, le=100_000)
     """Connections to each address that a worker may have; by default as many as there are requests at once. HTTP/2
     needs few, and is not limited."""
     keep_alive: Seconds = 4.0
-    """Seconds that an idle connection is kept. Shorter than the endpoint's own: many servers close after 5 seconds."""
+    """Seconds that an idle connection stays open. Shorter than the endpoint's own: many servers close after 5
+    seconds."""
     resend: bool = True
-    """Whether to send a request again, once, if its kept connection closes at once and nothing was received."""
+    """Whether to resend a request, once, if its reused connection closes at once and nothing was received."""
     http2: bool = False
     """Whether to offer HTTP/2; the address must be https."""
     tls: TlsFiles | None = None
-    """Authorities to trust and a certificate to show; by default the system's authorities and none."""
+    """Authorities to trust and a certificate to present; by default the system's authorities and none."""
     system_prompt: str | None = None
     """System message for chats that have none."""
-    defaults: dict[str, Any] = {}  # noqa: RUF012 - pydantic copies it
+    defaults: dict[str, Any] = {}
     """Fields to add to requests that lack them: {temperature: 0.2}"""
 
     @field_validator("name")
     @classmethod
     def _is_not_reserved(cls, value: str) -> str:
         if value in RESERVED:
-            raise ValueError(f"{value!r} is the model that asks for routing: choose another name")
+            raise ValueError(f"{value!r} is the model that requests routing: choose another name")
         if not value.isprintable():
             raise ValueError(f"must be printable, found {value!r}")
         return value
@@ -179,9 +323,7 @@ class ExpertConfig(Part):
     @model_validator(mode="after")
     def _replicas_fit(self) -> Self:
         replicas = self.list_replicas()
-        if not replicas:
-            return self
-        if self.base_url != replicas[0].base_url:
+        if replicas and self.base_url != replicas[0].base_url:
             raise ValueError("name one address in base_url, or all of them in replicas, but not others in both")
         for kind in ("base_url", "label"):
             named = [getattr(replica, kind) for replica in replicas]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from types import UnionType
@@ -13,8 +13,6 @@ from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
 from ir3de.errors import InputError, describe_value
-from ir3de_gateway.config.models import Config
-from ir3de_gateway.config.part import suggest_name
 from ir3de_gateway.config.yaml_parser import Document, FieldPath
 
 _SECRETS = {  # names of fields that would hold a secret, and the field for the name of its variable
@@ -48,43 +46,52 @@ class ConfigError(InputError):
         super().__init__(f"{name}: {many}" + "; ".join(map(str, findings)))
 
 
-def convert_errors(
-    document: Document, details: Iterable[ErrorDetails], root: type[BaseModel] = Config
-) -> list[Finding]:
-    """Pydantic's errors as findings with the lines of the file; `root` is the model of the whole file."""
-    details = list(details)
-    paths = [detail["loc"] for detail in details]
-    whole = [one for one in details if one["type"] != "too_short" or not _is_above(one["loc"], paths)]
-    return [finding for detail in whole for finding in _convert_error(document, detail, root)]
+def build_error(document: Document, path: FieldPath, message: str) -> Finding:
+    """An error of a field, with its line."""
+    return Finding("error", join_path(path), message, document.line(path))
+
+
+def join_path(path: FieldPath) -> str:
+    return ".".join(map(str, path))
+
+
+def split_path(where: str) -> FieldPath:
+    return tuple(int(part) if part.isdecimal() else part for part in where.split("."))
+
+
+def sort_findings(findings: Iterable[Finding]) -> list[Finding]:
+    """The findings in the order of the file."""
+    return sorted(findings, key=lambda finding: (finding.line or 0, finding.where))
+
+
+def suggest_name(name: str, known: Iterable[str]) -> str:
+    """A question with the most similar of the known names; empty if none is similar."""
+    close = get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f"did you mean {close[0]}? " if close else ""
 
 
 def describe_unset(name: str, instead: str = "leave the field out") -> str:
-    """What is wrong with a variable that is not set, or with a key in the place of its name."""
+    """The problem of a variable that is not set, or of a key in the place of its name."""
     if len(name) >= 16 and not name.isupper():  # it may be a key, so it is not repeated
         return "this looks like a key: write the name of the environment variable that holds it, such as MY_KEY"
     return f"the environment variable {name} is not set: set it, or {instead}"
 
 
+def list_children(value: Any) -> Iterable[tuple[Any, Any]]:
+    """The fields of a mapping, or the items of a list with their places."""
+    return value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+
+
 def find_literal_secrets(document: Document, value: Any, path: FieldPath) -> Iterator[Finding]:
-    """Secrets that stand in the file, where only the name of a variable may stand."""
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, below in inner:
+    """Secrets in the file, which may only name their variables."""
+    for key, below in list_children(value):
         field = str(key).lower().replace("-", "_")
         is_file = path[-1:] == ("tls",) and field == "key"
         if isinstance(key, str) and field in _SECRETS and not is_file:
             text = f"no secrets in the file: put it into an environment variable, and its name into {_SECRETS[field]}"
-            yield Finding("error", join_path((*path, key)), text, document.line((*path, key)))
+            yield build_error(document, (*path, key), text)
         else:
             yield from find_literal_secrets(document, below, (*path, key))
-
-
-def _convert_error(document: Document, detail: ErrorDetails, root: type[BaseModel]) -> Iterator[Finding]:
-    path, message = detail["loc"], _describe_error(detail, root)
-    if path:
-        yield Finding("error", join_path(path), message, document.line(path))
-        return
-    for one in message.splitlines():  # checks of the whole name the fields themselves
-        yield convert_problem(document, one)
 
 
 def convert_problem(document: Document, problem: str) -> Finding:
@@ -92,13 +99,32 @@ def convert_problem(document: Document, problem: str) -> Finding:
     parts = re.match(r"([\w.]+): (.*)", problem)
     if parts is None:
         return Finding("error", "", problem, document.line(()))
-    path = tuple(int(part) if part.isdecimal() else part for part in parts[1].split("."))
-    return Finding("error", join_path(path), parts[2], document.line(path))
+    return build_error(document, split_path(parts[1]), parts[2])
 
 
-def _is_above(path: FieldPath, others: Iterable[FieldPath]) -> bool:
-    """Whether others are inside it: pydantic calls a list empty if its items are wrong."""
-    return any(len(other) > len(path) and other[: len(path)] == path for other in others)
+# pydantic's errors ------------------------------------------------------------------------------------------------
+
+
+def convert_errors(document: Document, details: Iterable[ErrorDetails], root: type[BaseModel]) -> list[Finding]:
+    """Pydantic's errors as findings with the lines of the file; `root` is the model of the whole file."""
+    details = list(details)
+    unknown = [one["loc"] for one in details if one["type"] == "extra_forbidden"]
+    misspelt = {(*path[:-1], _find_similar(str(path[-1]), _list_fields(path[:-1], root))) for path in unknown}
+    found = []
+    for detail in details:
+        path = detail["loc"]
+        # pydantic calls a list empty if its items are wrong, and a field missing if its name is misspelt
+        is_repeated = detail["type"] == "too_short" and any(
+            len(other["loc"]) > len(path) and other["loc"][: len(path)] == path for other in details
+        )
+        if is_repeated or (path in misspelt and (detail["type"] == "missing" or detail["input"] == "")):
+            continue
+        message = _describe_error(detail, root)
+        if path:
+            found.append(build_error(document, path, message))
+        else:  # checks of the whole name the fields themselves
+            found += [convert_problem(document, one) for one in message.splitlines()]
+    return found
 
 
 def _describe_error(detail: ErrorDetails, root: type[BaseModel]) -> str:
@@ -111,42 +137,44 @@ def _describe_error(detail: ErrorDetails, root: type[BaseModel]) -> str:
         return "should not be empty"
     if kind == "value_error":
         return str(detail.get("ctx", {}).get("error", detail["msg"]))
-    wanted = detail["msg"].replace("Input should", "should")
     if any(str(step).endswith("_env") for step in path):
         return "should be the name of an environment variable, such as MY_KEY, not a key itself"
-    is_unquoted = kind == "string_type" and isinstance(value, bool | int | float)
+    wanted, found = detail["msg"].replace("Input should", "should"), describe_value(value)
     if kind == "tuple_type":
-        return f"should be a list, found {describe_value(value)}" + (
-            ": put it in [ ]" if isinstance(value, str) else ""
-        )
+        return f"should be a list, found {found}" + (": put it in [ ]" if isinstance(value, str) else "")
     if kind == "literal_error" and isinstance(value, str):
         names = re.findall(r"'([^']*)'", detail["msg"])
-        return f"{wanted}, found {describe_value(value)}: {suggest_name(value, names)}".rstrip(": ")
+        return f"{wanted}, found {found}: {suggest_name(value, names)}".rstrip(": ")
+    is_unquoted = kind == "string_type" and isinstance(value, bool | int | float)
     hint = ": write true or false" if kind.startswith("bool") else ": put it in quotes" if is_unquoted else ""
-    return f"{wanted}, found {describe_value(value)}{hint}"
+    return f"{wanted}, found {found}{hint}"
 
 
 def _suggest_field(field: str, path: FieldPath, root: type[BaseModel]) -> str:
-    part = _find_part(path, root)
-    here = list(part.model_fields) if part else []
-    if close := get_close_matches(field, here, n=1, cutoff=0.6):
-        return f", did you mean {close[0]}?"
-    if longer := [name for name in here if name.endswith(f"_{field}")]:  # url for base_url
-        return f", did you mean {longer[0]}?"
+    here = _list_fields(path, root)
+    if similar := _find_similar(field, here):
+        return f", did you mean {similar}?"
     elsewhere = [place for place in _list_places(root, ()) if place.rpartition(".")[2] == field]
     if elsewhere:
         return f" here, did you mean {' or '.join(elsewhere)}?"
     return f": there are {', '.join(here)}" if here else ""
 
 
-def _find_part(path: FieldPath, root: type[BaseModel]) -> type[BaseModel] | None:
+def _find_similar(field: str, known: list[str]) -> str:
+    """The field that was probably meant; empty if there is none. For `url`, it is `base_url`."""
+    close = get_close_matches(field, known, n=1, cutoff=0.6)
+    return next(iter([*close, *(name for name in known if name.endswith(f"_{field}"))]), "")
+
+
+def _list_fields(path: FieldPath, root: type[BaseModel]) -> list[str]:
+    """The names of the fields at a path; empty if there is no model."""
     part: type[BaseModel] | None = root
     for step in path:
         if isinstance(step, int):
             continue
         field = part.model_fields.get(step) if part else None
         part = _find_model(field.annotation) if field else None
-    return part
+    return list(part.model_fields) if part else []
 
 
 def _find_model(annotation: Any) -> type[BaseModel] | None:
@@ -163,11 +191,3 @@ def _list_places(part: type[BaseModel], above: tuple[str, ...]) -> Iterator[str]
         yield ".".join((*above, name))
         if inner := _find_model(field.annotation):
             yield from _list_places(inner, (*above, name))
-
-
-def join_path(path: FieldPath) -> str:
-    return ".".join(map(str, path))
-
-
-def sort_findings(findings: list[Finding]) -> list[Finding]:
-    return sorted(findings, key=lambda finding: (finding.line or 0, finding.where))

@@ -1,29 +1,30 @@
-"""Reads the configuration. All problems are reported at once, each with its line, its field and what to do."""
+"""Reads the configuration. All problems are reported at once, each with its line, its field and a suggestion."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from ir3de.errors import InputError, describe_value
 from ir3de_gateway.api_errors import list_faults
-from ir3de_gateway.config import findings, tls, yaml_parser
-from ir3de_gateway.config.experts import ExpertConfig
-from ir3de_gateway.config.findings import ConfigError, Finding, join_path, sort_findings
-from ir3de_gateway.config.models import Config, list_name_problems
-from ir3de_gateway.config.part import read_variable, resolve_path
+from ir3de_gateway.config import findings, yaml_parser
+from ir3de_gateway.config.experts import ExpertConfig, TlsFileError, read_variable
+from ir3de_gateway.config.findings import ConfigError, Finding, build_error, sort_findings
+from ir3de_gateway.config.models import Config, HookConfig, list_name_problems
 from ir3de_gateway.config.yaml_parser import Document, FieldPath
 
 DEFAULT_FILE = "ir3de.yaml"
 SCHEMA_ID = "urn:ir3de:config:1"
-SOURCE_VARIABLE = "IR3DE_SERVE_SOURCE"  # tells worker processes where their configuration is
+SOURCE_VARIABLE = "IR3DE_SERVE_SOURCE"  # gives worker processes their configuration
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+_Hook = TypeVar("_Hook", bound=HookConfig)
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Source:
 
     @classmethod
     def from_environment(cls) -> Source:
-        """The source that `to_environment` left; otherwise what `ir3de serve` would read."""
+        """The source that `to_environment` wrote; otherwise what `ir3de serve` would read."""
         given = os.environ.get(SOURCE_VARIABLE)
         if given is None:
             return cls(find_config_file())
@@ -73,46 +74,61 @@ def parse_config(
         raise InputError(f"{document.name} is empty: `ir3de config init` writes an example")
     if not isinstance(document.value, dict):
         raise InputError(f"{document.name}: expected fields such as `router:`, found {describe_value(document.value)}")
-    name, literal = document.name, list(findings.find_literal_secrets(document, document.value, ()))
     merged = merge_overrides(document.value, overrides or {})
+    config, problems = None, list(findings.find_literal_secrets(document, document.value, ()))
     try:
         # strict JSON validation accepts lists for tuples and 1 for 1.0, but not "1" for 1
         config = resolve_paths(Config.model_validate_json(json.dumps(merged), strict=True), path)
     except ValidationError as error:
-        problems = [*literal, *findings.convert_errors(document, list_faults(error))]
-        problems += _find_wrong_names(merged, document)  # pydantic does not come to these where a field is wrong
-        problems += find_unset_variables(merged, document) if secrets else []
-        raise ConfigError(name, _keep_first(problems)) from None
-    problems = [*literal]  # in a field that takes anything, such as an expert's defaults
+        problems += findings.convert_errors(document, list_faults(error), Config)
+        problems += _find_wrong_names(merged, document)  # pydantic skips this check where a field is wrong
     if secrets:
-        problems += [*find_unset_variables(merged, document), *tls.find_problems(config, document)]
-    if problems:
-        raise ConfigError(name, _keep_first(problems))
+        problems += find_unset_variables(merged, document)
+        problems += _find_tls_problems(config, document) if config is not None else ()
+    if problems or config is None:
+        firsts = {one.where: one for one in reversed(problems)}  # the first problem of each field
+        raise ConfigError(document.name, sort_findings(firsts.values()))
     return config
 
 
-def _keep_first(problems: Sequence[Finding]) -> list[Finding]:
-    """The first problem of each field, in the order of the file."""
-    found: dict[str, Finding] = {}
-    for one in problems:
-        found.setdefault(one.where, one)
-    return sort_findings(list(found.values()))
-
-
 def _find_wrong_names(value: Mapping[str, Any], document: Document) -> list[Finding]:
-    """Names of experts that do not fit, as far as a file that is wrong elsewhere says."""
+    """Wrong names of experts in a file with other problems."""
     listed, routing = value.get("experts"), value.get("routing")
     experts = [one if isinstance(one, Mapping) else {} for one in listed] if isinstance(listed, list) else []
     if not experts or not all(isinstance(one.get("name"), str) for one in experts):
         return []
-    named = [(one["name"], _list_texts(one.get("fallbacks"))) for one in experts]
+    fallbacks = [own if isinstance(own := one.get("fallbacks"), list) else [] for one in experts]
+    named = [
+        (one["name"], [name for name in own if isinstance(name, str)])
+        for one, own in zip(experts, fallbacks, strict=True)
+    ]
     others = routing if isinstance(routing, Mapping) else {}
     mentioned = [own if isinstance(own := others.get(field), str) else None for field in ("default", "shadow")]
     return [findings.convert_problem(document, one) for one in list_name_problems(named, *mentioned)]
 
 
-def _list_texts(value: Any) -> list[str]:
-    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
+def _find_tls_problems(config: Config, document: Document) -> Iterator[Finding]:
+    """Certificate and key files of experts that cannot be used."""
+    for index, expert in enumerate(config.experts):
+        try:
+            if expert.tls is not None:
+                expert.tls.build_context()
+        except TlsFileError as error:
+            yield build_error(document, ("experts", index, "tls", error.field), str(error))
+
+
+def find_unset_variables(value: Any, document: Document, path: FieldPath = ()) -> list[Finding]:
+    """Environment variables that the configuration names and that are not set. The admin token's may be unset."""
+    found = []
+    for key, below in findings.list_children(value):
+        here = (*path, key)
+        if isinstance(key, str) and key.endswith("_env") and key != "admin_token_env":
+            named = [(here, below)] if isinstance(below, str) else [((*here, i), n) for i, n in enumerate(below or ())]
+            unset = [(where, name) for where, name in named if isinstance(name, str) and not read_variable(name)]
+            found += [build_error(document, where, findings.describe_unset(name)) for where, name in unset]
+        else:
+            found += find_unset_variables(below, document, here)
+    return found
 
 
 def merge_overrides(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -123,12 +139,19 @@ def merge_overrides(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[
         if isinstance(value, Mapping) and isinstance(before, Mapping):
             result[key] = merge_overrides(before, value)
         elif key == "experts" and isinstance(before, list):
-            names = [expert["name"] for expert in value]  # a list: what the file has for a name may be unhashable
+            names = [expert["name"] for expert in value]  # a list: a name in the file may be unhashable
             kept = [one for one in before if not (isinstance(one, Mapping) and one.get("name") in names)]
             result[key] = [*kept, *value]
         else:
             result[key] = value
     return result
+
+
+def resolve_path(path: Path, given: str) -> str:
+    """A path of the configuration, relative to the file that names it; addresses are unchanged."""
+    if "://" in given:
+        return given
+    return str((path.parent / Path(given).expanduser()).resolve())
 
 
 def resolve_paths(config: Config, path: Path) -> Config:
@@ -137,21 +160,30 @@ def resolve_paths(config: Config, path: Path) -> Config:
     def absolute(given: str | None) -> str | None:
         return resolve_path(path, given) if given and given != "-" else given
 
-    def absolute_tls(expert: ExpertConfig) -> ExpertConfig:
+    def resolve_tls(expert: ExpertConfig) -> ExpertConfig:
         if expert.tls is None:
             return expert
         files = {name: absolute(given) for name, given in expert.tls.model_dump().items()}
         return expert.model_copy(update={"tls": expert.tls.model_copy(update=files)})
 
-    logs = config.logs
+    def resolve_hooks(hooks: Iterable[_Hook]) -> tuple[_Hook, ...]:
+        parts = [(hook, *(hook.call or "").rpartition(":")) for hook in hooks]
+        return tuple(
+            hook.model_copy(update={"call": f"{absolute(file)}:{function}"}) if file.endswith(".py") else hook
+            for hook, file, _, function in parts
+        )
+
+    logs, hooks = config.logs, config.hooks
     return config.model_copy(
         update={
             "router": config.router.model_copy(update={"path": absolute(config.router.path)}),
             "logs": logs.model_copy(update={"access": absolute(logs.access), "decisions": absolute(logs.decisions)}),
             "state": absolute(config.state),
             "server": config.server.model_copy(update={"keys_file": absolute(config.server.keys_file)}),
-            "experts": tuple(map(absolute_tls, config.experts)),
-            "hooks": config.hooks.resolve(path),
+            "experts": tuple(map(resolve_tls, config.experts)),
+            "hooks": hooks.model_copy(
+                update={"before": resolve_hooks(hooks.before), "after": resolve_hooks(hooks.after)}
+            ),
         }
     )
 
@@ -169,29 +201,7 @@ def list_client_variables(config: Config) -> tuple[str, ...]:
     return config.server.api_keys_env or ("IR3DE_API_KEY",)
 
 
-def find_unset_variables(value: Any, document: Document, path: FieldPath = ()) -> list[Finding]:
-    """Environment variables that the configuration names and that are not set. The admin token's may be."""
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    found = []
-    for key, below in inner:
-        here = (*path, key)
-        if isinstance(key, str) and key.endswith("_env") and key != "admin_token_env":
-            named = [(here, below)] if isinstance(below, str) else [((*here, i), n) for i, n in enumerate(below or ())]
-            unset = [(where, name) for where, name in named if isinstance(name, str) and not read_variable(name)]
-            found += [
-                Finding("error", join_path(where), findings.describe_unset(name), document.line(where))
-                for where, name in unset
-            ]
-        else:
-            found += find_unset_variables(below, document, here)
-    return found
-
-
-def build_schema() -> dict[str, Any]:
-    """The JSON Schema of a configuration file."""
-    return {"$schema": DIALECT, "$id": SCHEMA_ID, **Config.model_json_schema()}
-
-
 def format_schema() -> str:
-    """The schema as docs/ir3de.schema.json has it."""
-    return json.dumps(build_schema(), indent=2, ensure_ascii=False) + "\n"
+    """The JSON Schema of a configuration file, as docs/ir3de.schema.json has it."""
+    schema = {"$schema": DIALECT, "$id": SCHEMA_ID, **Config.model_json_schema()}
+    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"

@@ -2,25 +2,264 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from ir3de_gateway.config.cache import Cache
-from ir3de_gateway.config.experts import ExpertConfig
-from ir3de_gateway.config.hooks import Hooks
-from ir3de_gateway.config.part import Part, suggest_name
-from ir3de_gateway.config.routing import RouterConfig, Routing
-from ir3de_gateway.config.serving import Logs, Server
+from ir3de.serving import ENVELOPES
+from ir3de_gateway.config.experts import Capability, ExpertConfig, Name, Part, Seconds, Variable
+from ir3de_gateway.config.findings import suggest_name
 
 VERSION: Literal[1] = 1
+
+
+class RouterConfig(Part):
+    """The router that decides."""
+
+    path: str
+    """A folder, or an address such as s3://bucket/router; a new router there is loaded while serving."""
+    follow: Seconds = 2.0
+    """Seconds between two checks for a new router."""
+
+
+class Limits(Part):
+    """What a client may send, and what a change through /admin may use."""
+
+    body_bytes: int = Field(20_000_000, ge=1_000)
+    """Size of the largest request body."""
+    json_depth: int = Field(64, ge=4, le=500)
+    """How deep the JSON of a request may nest."""
+    header_seconds: Seconds = 10.0
+    """Seconds within which the headers must arrive."""
+    body_seconds: Seconds = 30.0
+    """Seconds within which the body must arrive."""
+    upload_bytes: int = Field(512_000_000, ge=1_000)
+    """Size of the largest upload to /v1/files, /v1/audio or /v1/images; uploads at once may have four times as much."""
+    upload_seconds: Seconds = 600.0
+    """Seconds within which an upload must arrive."""
+    connections: int | None = Field(None, ge=1)
+    """Clients that may be connected to one worker; by default as many as its limit of open files allows."""
+    fit_seconds: Seconds = 600.0
+    """Seconds that a fit for /admin may take."""
+    fit_memory_bytes: int = Field(2_000_000_000, ge=100_000_000)
+    """Memory that a fit for /admin may take."""
+    fit_text_bytes: int = Field(200_000_000, ge=1_000)
+    """Size of an uploaded file after decompression."""
+    fetch_seconds: Seconds = 120.0
+    """Seconds within which a router must be fetched from an address."""
+    router_bytes: int = Field(4_000_000_000, ge=1_000_000)
+    """Size of the largest router that is fetched from an address."""
+
+
+class Server(Part):
+    """Where the gateway listens, and who may use it."""
+
+    host: str = "127.0.0.1"
+    """The address to listen on. Any address but loopback needs api_keys_env, keys_file, or open: true."""
+    port: int = Field(8100, ge=0, le=65_535)
+    """The port to listen on; 0 takes a free one."""
+    workers: int = Field(1, ge=1, le=256)
+    """Worker processes."""
+    api_keys_env: tuple[Variable, ...] = ()
+    """Variables that hold clients' keys, separated by commas if there are several; by default IR3DE_API_KEY."""
+    keys_file: str | None = None
+    """File of named keys with scopes, experts and limits; it is read again when it changes."""
+    admin_token_env: Variable = "IR3DE_ADMIN_TOKEN"
+    """The variable that holds the token for /admin; if it is not set, there is no /admin, except on loopback, where
+    `ir3de serve` prints a token for its run."""
+    metrics_need_key: bool = False
+    """Whether /metrics needs a key with the scope `metrics`, or the admin token; by default it needs none."""
+    open: bool = False
+    """Whether other machines may use the gateway without a key."""
+    cors_origins: tuple[str, ...] = ()
+    """Origins whose pages may call the gateway from a browser; none by default."""
+    timing: bool = False
+    """Whether answers have the header Server-Timing, with the duration of each phase."""
+    drain: Seconds = 30.0
+    """Seconds that requests in flight get to finish after a stop."""
+    limits: Limits = Limits()
+    """What a client may send."""
+
+
+class Pinning(Part):
+    """Conversations stay with their expert."""
+
+    ttl: float = Field(1_800.0, ge=0, le=31_536_000)
+    """Seconds after its last request that a conversation stays with its expert; 0 turns pinning off."""
+    headers: tuple[str, ...] = (
+        "x-session-id",
+        "x-conversation-id",
+        "x-litellm-session-id",
+        "session-id",
+        "x-thread-id",
+    )
+    """Request headers that may name the conversation."""
+    stored_ttl: float = Field(2_592_000.0, ge=0, le=31_536_000)
+    """Seconds that the gateway knows the expert of a response, file or batch that was made through it; 30 days by
+    default."""
+    release: float = Field(0.95, ge=0, le=1)
+    """A conversation moves to another expert from this confidence (or expected score) on; with 1 it never moves."""
+
+
+class Routing(Part):
+    """How an expert is chosen for a request."""
+
+    default: str | None = None
+    """The expert for prompts on which the router abstains, and for those whose expert cannot answer and has no
+    substitute. By default the router's own; if it has none, the nearest one answers where the router abstains."""
+    out_of_domain: Literal["answer", "refuse"] = "answer"
+    """What to do with prompts that are out of domain: the default or the nearest expert answers, or the client gets
+    status 422."""
+    text: Literal["conversation", "last_user", "all_user", "full"] = "conversation"
+    """What is routed: the user's turns, where newer ones weigh more and follow-ups stay with their expert; the user's
+    last message alone; all messages of the user as one text; or all messages as one text."""
+    envelopes: tuple[str, ...] = ENVELOPES
+    """Regular expressions of text that tools add to prompts; it is removed before routing."""
+    threshold: float | None = Field(None, ge=0, le=1)
+    """Abstain below this confidence; by default the router's own threshold."""
+    fallbacks: int = Field(2, ge=0, le=100)
+    """Other experts to try when the first one fails."""
+    deadline: Seconds | None = None
+    """Seconds, counted from the arrival of a request, within which its answer must begin, including all retries; then
+    the client gets status 504. By default only the timeouts of the experts apply."""
+    pinning: Pinning = Pinning()
+    """Conversations stay with their expert."""
+    shadow: str | None = None
+    """Route and log, but send everything to this expert."""
+    forward_headers: tuple[str, ...] = (
+        "accept-language",
+        "user-agent",
+        "openai-*",
+        "anthropic-*",
+        "traceparent",
+        "tracestate",
+        "baggage",
+        "x-*",
+    )
+    """Request headers that experts get. A * covers no keys, tokens, cookies, names, accounts or addresses of clients,
+    and no other path or method: name those in full, such as openai-organization."""
+    provenance: tuple[Literal["headers", "body"], ...] = ("headers", "body")
+    """Where an answer names the expert that gave it; an empty list leaves answers unchanged."""
+
+    @field_validator("envelopes")
+    @classmethod
+    def _are_patterns(cls, values: tuple[str, ...]) -> tuple[str, ...]:
+        for value in values:
+            try:
+                re.compile(value)
+            except re.error as error:
+                raise ValueError(f"{value!r} is not a regular expression: {error}") from error
+        return values
+
+
+class Logs(Part):
+    """The logs. They hold prompts only if `prompts` is true."""
+
+    access: str | None = "-"
+    """The access log, one line per request: a file, - for standard output, null for none."""
+    format: Literal["auto", "json", "text"] = "auto"
+    """How the access log is written: json for programs, text for people; auto is text on a terminal, json elsewhere."""
+    decisions: str | None = None
+    """The decision log, one JSON line per routed request, for `ir3de eval --replay`: a file."""
+    prompts: bool = False
+    """Whether the decision log has the routed text; replaying needs it."""
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """Level of the messages on standard error; IR3DE_LOG_LEVEL overrides it."""
+
+
+class Cache(Part):
+    """The response cache: equal requests with the same key get the same answer, without a request to an expert."""
+
+    ttl: float = Field(0.0, ge=0, le=31_536_000)
+    """Seconds that an answer is cached; 0 caches none."""
+    max_bytes: int = Field(64_000_000, ge=100_000)
+    """Memory for answers, in each worker. When it is full, the least recently used are dropped."""
+    answer_bytes: int = Field(1_000_000, ge=1_000)
+    """Size of the largest answer that is cached."""
+    shared: bool = False
+    """Whether keys share answers; otherwise each key has its own."""
+    endpoints: tuple[Capability, ...] = ("chat", "completions", "responses", "messages", "embeddings")
+    """The endpoints whose answers are cached."""
+    headers: tuple[str, ...] = ("accept-language", "openai-*", "anthropic-*")
+    """Request headers in which requests must be equal, too: those that an answer depends on. Headers that experts get
+    (`routing.forward_headers`) are among them, but for sessions, traces and the client's program."""
+
+
+class HookConfig(Part):
+    """A hook: a Python callable, or an address that is called over HTTP."""
+
+    name: Name | None = None
+    """Its name in errors, logs and metrics; by default what it calls."""
+    call: str | None = None
+    """A callable: package.module:function, or a file next to this one: hooks.py:function"""
+    url: str | None = None
+    """Or an address that gets the request or the answer as JSON, with POST: http://127.0.0.1:9000/check"""
+    token_env: Variable | None = None
+    """The variable that holds the token for that address."""
+    timeout: Seconds = 5.0
+    """Seconds that it may take."""
+    on_failure: Literal["refuse", "continue"] = "refuse"
+    """What happens if it raises or takes too long: the client gets an error, or the request continues without it."""
+    endpoints: tuple[Capability, ...] = ()
+    """The endpoints that it is for; all by default."""
+
+    @field_validator("url")
+    @classmethod
+    def _is_web_address(cls, value: str | None) -> str | None:
+        if value is not None and re.fullmatch(r"https?://[^\s/?#@]+(/[!-~]*)?", value) is None:
+            raise ValueError(f"must look like http://127.0.0.1:9000/check, found {value!r}")
+        return value
+
+    @field_validator("call")
+    @classmethod
+    def _is_callable(cls, value: str | None) -> str | None:
+        if value is not None and re.fullmatch(r"[^:]+:[A-Za-z_][\w.]*", value) is None:
+            raise ValueError(f"must look like package.module:function, found {value!r}")
+        return value
+
+    @model_validator(mode="after")
+    def _has_one_target(self) -> Self:
+        if (self.call is None) == (self.url is None):
+            raise ValueError("a hook needs either call, a Python callable, or url, an address")
+        return self
+
+    @property
+    def label(self) -> str:
+        """Its name in logs and metrics, without the folder of a file."""
+        where, colon, function = (self.call or "").rpartition(":")
+        return self.name or f"{Path(where).name}{colon}{function}" or str(self.url)
+
+    @property
+    def public_label(self) -> str:
+        """Its name for clients, without its address."""
+        return self.name or (self.label if self.url is None else urlsplit(self.url).path.rpartition("/")[2] or "http")
+
+
+class AfterHookConfig(HookConfig):
+    """A hook that sees answers."""
+
+    streams: Literal["hold", "observe"] = "hold"
+    """Whether a stream is held until it is complete, so that the hook can change or reject it; or forwarded as it
+    arrives, and the hook sees it afterwards."""
+
+
+class Hooks(Part):
+    """Hooks, which are called in their order."""
+
+    before: tuple[HookConfig, ...] = ()
+    """These see requests, before routing. They may change or reject them."""
+    after: tuple[AfterHookConfig, ...] = ()
+    """These see answers. They may change or reject them."""
 
 
 def list_name_problems(
     experts: Sequence[tuple[str, Sequence[str]]], default: str | None, shadow: str | None
 ) -> list[str]:
-    """Names that occur twice, and names of experts that are not there: each with its field. Experts have fallbacks."""
+    """Duplicate and unknown names of experts, each with its field. `experts` are names and their fallbacks."""
     names = [name for name, _ in experts]
     mentioned = [("routing.default", default), ("routing.shadow", shadow)]
     mentioned += [(f"experts.{place}.fallbacks", name) for place, (_, own) in enumerate(experts) for name in own]

@@ -9,7 +9,7 @@ from pathlib import Path
 from string import Template
 from typing import NamedTuple
 
-from ir3de_gateway.config.replicas import check_base_url
+from ir3de_gateway.config.experts import check_base_url
 
 FIRST_PORT = 8001
 

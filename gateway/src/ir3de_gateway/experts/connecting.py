@@ -14,8 +14,7 @@ from urllib.parse import urlsplit
 
 import aiohappyeyeballs
 
-from ir3de_gateway.config.experts import TlsFiles
-from ir3de_gateway.config.tls import TlsFileError, build_tls_context
+from ir3de_gateway.config.experts import TlsFileError, TlsFiles
 from ir3de_gateway.experts.http1 import Http1Connection
 from ir3de_gateway.experts.name_resolution import NameResolver
 from ir3de_gateway.experts.proxies import Proxy, find_proxy
@@ -174,7 +173,9 @@ class Connector:
     def _get_context(self, tls: TlsFiles | None, http2: bool) -> ssl.SSLContext:
         context = self._contexts.get((tls, http2))
         if context is None:
-            context = self._contexts[tls, http2] = build_tls_context(tls, http2=http2)
+            context = self._contexts[tls, http2] = (tls or TlsFiles()).build_context()
+            if http2:
+                context.set_alpn_protocols(["h2", "http/1.1"])
         return context
 
 

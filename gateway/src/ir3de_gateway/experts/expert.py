@@ -11,9 +11,7 @@ from time import monotonic
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from ir3de_gateway.config.experts import ExpertConfig
-from ir3de_gateway.config.part import read_variable
-from ir3de_gateway.config.replicas import ReplicaConfig
+from ir3de_gateway.config.experts import ExpertConfig, ReplicaConfig, read_variable
 from ir3de_gateway.experts.circuit_breaker import CELLS, Cells, CircuitBreaker
 from ir3de_gateway.experts.circuit_breaker import State as BreakerState
 from ir3de_gateway.experts.concurrency import ConcurrencyLimit, create_limit

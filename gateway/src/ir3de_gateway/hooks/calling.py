@@ -19,8 +19,8 @@ from urllib.parse import urlsplit
 from ir3de.errors import InputError, describe_value
 from ir3de_gateway.admin.bounded import run_in_thread
 from ir3de_gateway.api_errors import ApiError
-from ir3de_gateway.config.hooks import HookConfig
-from ir3de_gateway.config.part import read_variable
+from ir3de_gateway.config.experts import read_variable
+from ir3de_gateway.config.models import HookConfig
 from ir3de_gateway.experts.transport import Destination, Transport, UpstreamCall
 
 MAX_THREADS = 128  # of one hook: those that hang count, too

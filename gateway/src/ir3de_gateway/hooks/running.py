@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from ir3de_gateway.api_errors import ApiError
-from ir3de_gateway.config.hooks import Hooks
+from ir3de_gateway.config.models import Hooks
 from ir3de_gateway.experts.transport import Transport
 from ir3de_gateway.hooks.calling import Hook, build_refusal
 from ir3de_gateway.hooks.texts import AnswerTexts, EventTexts

@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ir3de_gateway.api_errors import ApiError, build_stopping_error, encode_json
+from ir3de_gateway.config.experts import read_variable
 from ir3de_gateway.config.models import Config
-from ir3de_gateway.config.part import read_variable
 from ir3de_gateway.http.counted_response import count_sent
 from ir3de_gateway.keys.client_key import ANYBODY, ClientKey, Lease, build_key_error
 from ir3de_gateway.keys.rate_headers import RATE_HEADERS, build_rate_headers

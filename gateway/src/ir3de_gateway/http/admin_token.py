@@ -7,8 +7,8 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ir3de_gateway.config.part import read_variable
-from ir3de_gateway.config.serving import Server
+from ir3de_gateway.config.experts import read_variable
+from ir3de_gateway.config.models import Server
 from ir3de_gateway.http.access import is_loopback
 
 TOKEN_BYTES = 24  # random ones: nobody guesses 192 bits

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from ir3de import __version__
-from ir3de_gateway.config.serving import Server
+from ir3de_gateway.config.models import Server
 from ir3de_gateway.keys.store import list_environment_keys
 
 DOCUMENT = Path(__file__).parent / "openapi.json"

@@ -19,8 +19,8 @@ from ir3de.errors import InputError
 from ir3de.selectors import MAX_TOKENS
 from ir3de_gateway.admin.bounded import run_in_thread
 from ir3de_gateway.api_errors import ApiError, ClientDisconnect, build_type_error, validate
-from ir3de_gateway.config.part import Part
-from ir3de_gateway.config.routing import Routing
+from ir3de_gateway.config.experts import Part
+from ir3de_gateway.config.models import Routing
 from ir3de_gateway.http.chat_turns import SpokenTurn, describe_turns
 from ir3de_gateway.http.target import TargetFinder
 from ir3de_gateway.http.variants import VariantSpec, get_variant, has_variant, list_options

@@ -14,8 +14,8 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from ir3de.errors import InputError, describe_value
 from ir3de_gateway.api_errors import list_faults
 from ir3de_gateway.config import findings, yaml_parser
+from ir3de_gateway.config.experts import Name, Part, Variable, read_variable
 from ir3de_gateway.config.findings import ConfigError, Finding, join_path, sort_findings
-from ir3de_gateway.config.part import Name, Part, Variable, read_variable
 from ir3de_gateway.config.yaml_parser import Document
 
 Scope = Literal["inference", "route", "models", "metrics", "admin"]

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from ir3de.errors import IR3DEError
 from ir3de.serving import files
-from ir3de_gateway.config.part import read_variable
-from ir3de_gateway.config.serving import Server
+from ir3de_gateway.config.experts import read_variable
+from ir3de_gateway.config.models import Server
 from ir3de_gateway.keys.account import Accounts
 from ir3de_gateway.keys.client_key import ANYBODY, ClientKey
 from ir3de_gateway.keys.definitions import KeyEntry, KeysFile, parse_moment, read_keys_file

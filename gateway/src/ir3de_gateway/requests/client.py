@@ -10,7 +10,7 @@ from typing import Protocol
 from starlette.types import Receive, Scope
 
 from ir3de_gateway.api_errors import ApiError, ClientDisconnect
-from ir3de_gateway.config.serving import Limits
+from ir3de_gateway.config.models import Limits
 
 CONNECTION_EXTENSION = "ir3de.connection"  # ASGI extension of our own server: its `ClientConnection`
 DISCARD_TIMEOUT_S = 2.0  # that the rest of a refused body is read

@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 from ir3de.errors import InputError
 from ir3de.policies import COSTS, Cost
 from ir3de_gateway.api_errors import build_type_error, validate
-from ir3de_gateway.config.part import Part
+from ir3de_gateway.config.experts import Part
 from ir3de_gateway.headers import text
 
 FIELD = "ir3de"

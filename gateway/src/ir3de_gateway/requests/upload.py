@@ -14,7 +14,7 @@ from typing import IO, Any
 from starlette.types import Receive
 
 from ir3de_gateway.api_errors import ApiError, ClientDisconnect
-from ir3de_gateway.config.serving import Limits
+from ir3de_gateway.config.models import Limits
 from ir3de_gateway.experts.snapshot import Expert
 from ir3de_gateway.experts.transport import RequestBody
 from ir3de_gateway.requests.client import ClientConnection, build_too_large_error

@@ -30,7 +30,7 @@ from ir3de_gateway.workers.folder import WorkerPlace, get_worker_folder
 
 if TYPE_CHECKING:
     from ir3de_gateway.api_errors import ApiError
-    from ir3de_gateway.config.serving import Logs
+    from ir3de_gateway.config.models import Logs
     from ir3de_gateway.experts.expert import Replica
     from ir3de_gateway.experts.snapshot import LiveSnapshot
 
