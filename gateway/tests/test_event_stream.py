@@ -1,173 +1,142 @@
-"""Events on their way through: whole, in order, every byte as it came but for one signature."""
+"""One reader of server-sent events: any cut of any stream gives the same events, for each of its users."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ir3de_gateway.hooks.runner import AnswerTexts, StreamEvents
+from ir3de_gateway.telemetry.answer_facts import AnswerFacts
+from ir3de_gateway.translation.chat_stream import ChatToMessages
 from ir3de_gateway.wire import FORMATS
-from ir3de_gateway.wire.event_stream import _TAIL_BYTES, MAX_EVENT_BYTES, EventRelay, add_member, remove_member
+from ir3de_gateway.wire.event_relay import AccountingRelay, EventRelay
+from ir3de_gateway.wire.event_stream import MAX_EVENT_BYTES, EventReader, EventTooLargeError, read_events
 
 CHAT = FORMATS["chat/completions"]
-SIGNATURE = b'"ir3de":{"expert":"law"}'
-
-objects = st.dictionaries(st.text("ab:", max_size=2), st.text("é\n{}:d [DONE]", max_size=8), max_size=2).map(
-    lambda value: json.dumps(value, ensure_ascii=False)
+BYTES = (
+    b"data:",
+    b"data: ",
+    b"event: x",
+    b": note",
+    b"id: 7",
+    b"\r",
+    b"\n",
+    b"\r\n",
+    b"{}",
+    b"\xef\xbb\xbf",
+    b"\xc3\xa9",
+    b"a:b",
 )
-lines = st.builds("data: {}".format, objects) | st.builds("data:{}".format, objects)
-events = st.one_of(
-    lines.map(lambda line: [line]),
-    lines.map(lambda line: ["event: x", "id: 7", line]),
-    st.sampled_from([[": ping"], ["data: [DONE]"], ["data: words"], ["data: {", 'data: "a":1}']]),
+
+streams = st.lists(st.sampled_from(BYTES), max_size=24).map(b"".join)
+cuts = st.lists(st.integers(0, 100), max_size=12)
+
+
+def cut(stream: bytes, places: list[int]) -> list[bytes]:
+    ends = sorted({0, len(stream), *(place for place in places if place < len(stream))})
+    return [stream[start:stop] for start, stop in pairwise(ends)]
+
+
+def dispatch(stream: bytes) -> list[tuple[str, bytes]]:
+    """The algorithm of the standard, one character at a time, literally; the end of a stream ends its last event."""
+    text = stream.replace(b"\r\n", b"\n").replace(b"\r", b"\n") + b"\n\n"
+    found, name, data = list[tuple[str, bytes]](), b"", b""
+    for line in text.split(b"\n"):
+        field, _, value = line.removeprefix(b"\xef\xbb\xbf").partition(b":")
+        value = value.removeprefix(b" ")
+        if not line:
+            found += [(name.decode(), data[:-1])] if data else []
+            name = data = b""
+        elif field == b"data":
+            data += value + b"\n"
+        elif field == b"event":
+            name = value
+    return found
+
+
+def read_all(pieces: list[bytes]) -> list[tuple[str, bytes]]:
+    reader = EventReader()
+    events = [event for piece in pieces for event in reader.read(piece)] + list(read_events(reader.flush()))
+    return [(event.name, event.data) for event in events if event.data is not None]
+
+
+@given(streams, cuts)
+@settings(max_examples=300, deadline=None)
+def test_any_cut_of_any_stream_gives_the_same_events(stream: bytes, places: list[int]) -> None:
+    assert read_all(cut(stream, places)) == dispatch(stream)
+    assert b"".join(event.raw for event in read_events(stream)) == stream
+
+
+@given(streams, cuts)
+@settings(max_examples=100, deadline=None)
+def test_relays_forward_the_same_bytes(stream: bytes, places: list[int]) -> None:
+    for relay in (EventRelay(CHAT), AccountingRelay(CHAT)):
+        assert b"".join(map(relay.feed, cut(stream, places))) + relay.flush() == stream
+        assert isinstance(relay, AccountingRelay) is False or relay.events == len(dispatch(stream))
+
+
+chunks = st.sampled_from(
+    (
+        b'data: {"id":"1","model":"m","choices":[{"delta":{"content":"Hi"}}]}',
+        b'data: {"choices":[{"delta":{"content":" you"},\ndata: "finish_reason":"stop"}]}',
+        b'\xef\xbb\xbfevent: x\ndata:{"choices":[{"index":0,"delta":{"content":"!"}}]}',
+        b": ping",
+        b"data: [DONE]",
+    )
 )
 
 
-@given(
-    st.lists(events, max_size=5),
-    st.sampled_from(["\n", "\r\n", "\r"]),
-    st.lists(st.integers(0, 200), max_size=12),
-    st.sampled_from([b"", b'data: {"half":', b": half"]),
-)
-@settings(max_examples=150, deadline=None)
-def test_any_cutting_gives_the_same_bytes_signed_once(
-    told: list[list[str]], end: str, cuts: list[int], half: bytes
+def translate(pieces: list[bytes]) -> bytes:
+    translator = ChatToMessages()
+    return b"".join(map(translator.feed, pieces)) + translator.flush()
+
+
+def relay(pieces: list[bytes]) -> bytes:
+    passed = EventRelay(CHAT, b'"ir3de":{}')
+    return b"".join(map(passed.feed, pieces)) + passed.flush()
+
+
+def read_facts(pieces: list[bytes]) -> list[Any]:
+    content, facts = relay(pieces), AnswerFacts()
+    facts.read_events(content, content)
+    return [facts.model, facts.finish_reasons]
+
+
+def read_texts(pieces: list[bytes]) -> list[str]:
+    return AnswerTexts(list(StreamEvents.parse(relay(pieces)).objects.values())).texts
+
+
+@pytest.mark.parametrize("use", [relay, translate, read_facts, read_texts])
+@given(st.lists(chunks, max_size=5), st.sampled_from((b"\n", b"\r\n", b"\r")), cuts.map(lambda n: [9 * x for x in n]))
+@settings(max_examples=40, deadline=None)
+def test_each_user_reads_a_stream_as_if_it_were_not_cut(
+    use: Callable[[list[bytes]], Any], told: list[bytes], end: bytes, places: list[int]
 ) -> None:
-    parts = ["".join(line + end for line in event) + end for event in told]
-    stream = "".join(parts).encode() + half
-    places = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
-    relay, sent = EventRelay(CHAT, SIGNATURE), b""
-    for start, stop in pairwise(places):
-        sent += relay.feed(stream[start:stop])
-        assert sent == b"" or sent.endswith((b"\n\n", b"\r\n\r\n", b"\r\r"))  # never half an event
-    sent += relay.flush()
-
-    expected, signed = [], False
-    for line in stream.decode().split(end):
-        head, brace, rest = line.partition("{")
-        if brace and head in ("data: ", "data:") and not signed and line != 'data: {"half":':
-            line, signed = head + add_member((brace + rest).encode(), SIGNATURE).decode(), True
-        expected.append(line)
-    assert sent.decode() == end.join(expected)
-    assert relay.is_done == any(event == ["data: [DONE]"] for event in told)
+    stream = b"".join(chunk.replace(b"\n", end) + end + end for chunk in told)
+    assert use(cut(stream, places)) == use([stream])
+    if use is read_texts:
+        texts = [event["choices"][0]["delta"]["content"] for one in read_events(stream) if (event := one.parse())]
+        assert use([stream]) == (["".join(texts)] if texts else [])
 
 
-@given(
-    st.dictionaries(st.text(max_size=3), st.integers() | st.text(max_size=5), max_size=3), st.sampled_from(["", " "])
-)
-def test_a_member_is_added_to_any_object(value: dict[str, object], space: str) -> None:
-    content = f"{json.dumps(value, indent=1 if space else None)}{space}\n".encode()
-    found = add_member(content, SIGNATURE)
-    assert json.loads(found) == value | {"ir3de": {"expert": "law"}}
-    assert json.loads(remove_member(found, "ir3de")) == value
-    assert remove_member(content, "ir3de") == content
-    assert found.replace(b"," + SIGNATURE, b"").replace(SIGNATURE, b"") == content
+def test_an_event_that_never_ends_is_rejected() -> None:
+    reader, piece = EventReader(), b"data: " + b"x" * (MAX_EVENT_BYTES // 4)
+    with pytest.raises(EventTooLargeError, match="more than 16 MB"):
+        for _ in range(5):
+            reader.read(piece)
 
 
-def test_what_is_no_object_is_not_signed() -> None:
-    for content in (b"", b"[1]", b"{", b"}", b"text"):
-        assert add_member(content, SIGNATURE) == content
+def test_lines_of_data_belong_together() -> None:
+    (event, *_) = EventReader().read(b"id: 1\ndata: a\ndata:b\nretry: 3\n\n\n")
+    assert (event.name, event.data) == ("", b"a\nb")
+    assert event.replace_data(b"c\nd") == b"id: 1\ndata: c\ndata: d\nretry: 3\n\n"
 
 
-@pytest.mark.parametrize("content", ["say data: [DONE] now", "data: [DONE]"])
-def test_an_answer_that_speaks_of_the_end_is_not_at_its_end(content: str) -> None:
-    relay = EventRelay(CHAT)
-    relay.feed(f"data: {json.dumps({'content': content})}\n\n".encode())
-    assert not relay.is_done
-    relay.feed(b"data:[DONE]\n\n")
-    assert relay.is_done
-
-
-def test_the_end_is_seen_without_a_last_blank_line() -> None:
-    relay = EventRelay(CHAT)
-    assert relay.feed(b'data: {"a":1}\n\ndata: [DONE]') == b'data: {"a":1}\n\n'
-    assert not relay.is_done
-    assert relay.flush() == b"data: [DONE]"
-    assert relay.is_done
-
-
-def test_an_event_too_large_to_be_held_goes_on_in_pieces() -> None:
-    relay, large = EventRelay(CHAT, SIGNATURE), b'data: {"a":"' + b"x" * MAX_EVENT_BYTES
-    assert relay.feed(large) == large
-    assert (
-        relay.build_closing(b"data: error\n\n") == b"\n\ndata: error\n\n"
-    )  # an event of its own, not a part of that one
-    assert relay.feed(b'"}\n\ndata: {"b":1}\n\n') == b'"}\n\ndata: {"b":1,"ir3de":{"expert":"law"}}\n\n'
-    assert relay.build_closing(b"data: error\n\n") == b"data: error\n\n"
-
-
-@pytest.mark.parametrize(
-    ("tail", "found"),
-    [
-        (b'data: {"usage":{"prompt_tokens":3}}\n\ndata: [DONE]\n\n', {"prompt_tokens": 3}),
-        (b'data: {"usage": {"a": 1}}\n\ndata: {"usage":null}\n\n', {"a": 1}),
-        (b'data: {"usage":{"a":1}}\n\ndata: {"usage": {"a": 2}}\n\n', {"a": 2}),
-        (b'data: {"usage":{"a":{"b":[1,2]}},"x":1}\n\n', {"a": {"b": [1, 2]}}),
-        (b'data: {"usage":null}\n\n', None),
-        (b'data: {"usage":{broken\n\n', None),
-        (b'data: {"usage":{"a":' + b"[" * 5_000 + b"\n\n", None),
-        (b"data: [DONE]\n\n", None),
-    ],
-)
-def test_usage_is_found_near_the_end(tail: bytes, found: object) -> None:
-    relay = EventRelay(CHAT)
-    for _ in range(50):
-        relay.feed(b'data: {"choices":[{"delta":{"content":"' + b"x" * 300 + b'"}}]}\n\n')
-    relay.feed(tail)
-    assert relay.find_usage() == (found or {})
-
-
-@pytest.mark.parametrize(("distance", "is_found"), [(8_192, True), (8_193, False)])
-def test_usage_is_looked_for_in_the_last_eight_kilobytes_and_no_more_is_kept(distance: int, is_found: bool) -> None:
-    assert _TAIL_BYTES == 8_192
-    relay, usage = EventRelay(CHAT), b'"usage":{"prompt_tokens":3}'
-    end = b"}\n\n: " + b"x" * (distance - len(usage) - len(b"}\n\n: ") - 2) + b"\n\n"
-    relay.feed(b'data: {"a":1}\n\n' * 10_000)
-    relay.feed(b'data: {"choices":[],' + usage + end)
-    assert len(usage + end) == distance
-    assert relay.find_usage() == ({"prompt_tokens": 3} if is_found else {})
-    assert (len(relay.tail), len(relay.head)) == (8_192, 0)  # idle streams are many
-
-
-@pytest.mark.parametrize("pieces", [1, 7])
-def test_usage_and_end_are_found_however_they_are_cut(pieces: int) -> None:
-    relay = EventRelay(CHAT)
-    stream = b'data: {"usage":{"prompt_tokens":3}}\n\n' + b": ping\n\n" * 900 + b"data: [DONE]\n\n"
-    step = -(-len(stream) // pieces)
-    for start in range(0, len(stream), step):
-        relay.feed(stream[start : start + step])
-    assert (relay.find_usage(), relay.is_done, relay.is_ending) == ({"prompt_tokens": 3}, True, True)
-
-
-@pytest.mark.parametrize("size", [100, 8_192, 20_000])
-def test_a_last_event_of_any_length_ends_a_stream(size: int) -> None:
-    """The word that ends OpenAI's responses comes first in its event, which repeats the whole answer."""
-    relay = EventRelay(FORMATS["responses"])
-    relay.feed(b'event: response.created\ndata: {"response":{"id":"resp_7"}}\n\n')
-    assert not relay.is_done
-    relay.feed(b'event: response.completed\ndata: {"text":"' + b"x" * size + b'","usage":{"input_tokens":3}}\n\n')
-    assert relay.is_done
-    assert (relay.find_usage(), relay.find_response_id()) == ({"input_tokens": 3}, "resp_7")
-    relay = EventRelay(FORMATS["responses"])
-    relay.feed(b'event: response.output_text.delta\ndata: {"text":"' + b"x" * size + b'"}\n\n')
-    assert not relay.is_done
-
-
-def test_messages_tell_the_tokens_of_the_prompt_at_the_beginning() -> None:
-    relay = EventRelay(FORMATS["messages"])
-    relay.feed(b'event: message_start\ndata: {"message":{"usage":{"input_tokens":25,"output_tokens":1}}}\n\n')
-    for _ in range(100):
-        relay.feed(b'event: content_block_delta\ndata: {"delta":{"text":"' + b"x" * 300 + b'"}}\n\n')
-    relay.feed(b'event: message_delta\ndata: {"usage":{"output_tokens":15}}\n\nevent: message_stop\ndata: {}\n\n')
-    assert (relay.find_usage(), relay.is_done) == ({"input_tokens": 25, "output_tokens": 15}, True)
-
-
-def test_the_usage_of_a_message_has_both_parts_even_if_all_events_come_at_once() -> None:
-    events = b'data: {"type": "message_start", "message": {"usage": {"input_tokens": 25, "output_tokens": 1}}}\n\n'
-    events += b'data: {"type": "message_delta", "usage": {"output_tokens": 15}}\n\n'
-    relay = EventRelay(FORMATS["messages"])
-    relay.feed(events)
-    assert relay.find_usage() == {"input_tokens": 25, "output_tokens": 15}
+def test_an_error_field_is_an_error_event() -> None:
+    (event,) = read_events(b'error: {"code": 500}\n\n')
+    assert (event.name, event.data, event.parse()) == ("error", b'{"code": 500}', {"code": 500})

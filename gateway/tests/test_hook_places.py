@@ -14,8 +14,8 @@ from api_answers import saying, serving
 from hook_functions import DOES, SEEN
 from ir3de_gateway.api_errors import ApiError
 from ir3de_gateway.config.models import HookConfig
-from ir3de_gateway.hooks import calling
-from ir3de_gateway.hooks.calling import Hook
+from ir3de_gateway.hooks import hook as one_hook
+from ir3de_gateway.hooks.hook import Hook
 from raw_sockets import ask, chat
 from request_texts import PLACES, SECRET
 from running_gateway import Running
@@ -166,7 +166,7 @@ def test_a_text_that_comes_only_with_the_last_event_is_seen(gateway: Running) ->
 
 
 def test_prompts_of_one_key_that_hang_a_hook_leave_it_to_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calling, "MAX_THREADS", 8)
+    monkeypatch.setattr(one_hook, "MAX_THREADS", 8)
     hook, let_go = Hook(HookConfig(call="hook_functions:before", timeout=60)), threading.Event()
     DOES["before"] = lambda event: None if event["key"] == "b" else let_go.wait(60) and None
 

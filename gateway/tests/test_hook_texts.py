@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ir3de_gateway.hooks.texts import AnswerTexts, EventTexts
+from ir3de_gateway.hooks.runner import AnswerTexts, StreamEvents
 from ir3de_gateway.requests.model_texts import list_request_slots
 
 CUTS = st.lists(st.text(alphabet='ab @"\\\n\u00e9\U0001f600', max_size=5), min_size=1, max_size=6)
@@ -42,31 +42,31 @@ def write(events: list[dict[str, Any]], line_end: str = "\n") -> bytes:
 def test_a_stream_says_the_new_text_and_no_longer_the_old_one(
     kind: str, cuts: list[str], new: str, line_end: str
 ) -> None:
-    stream = EventTexts.parse(write(build_stream(kind, cuts), line_end))
-    texts = AnswerTexts(list(stream.events.values()))
+    stream = StreamEvents.parse(write(build_stream(kind, cuts), line_end))
+    texts = AnswerTexts(list(stream.objects.values()))
     assert texts.texts == ["".join(cuts)]
     texts.replace([new])
-    again = EventTexts.parse(stream.build())
-    assert len(again.blocks) == len(stream.blocks)
-    assert AnswerTexts(list(again.events.values())).texts == [new]
+    again = StreamEvents.parse(stream.build())
+    assert len(again.all) == len(stream.all)
+    assert AnswerTexts(list(again.objects.values())).texts == [new]
     whole = "".join(cuts)
     if kind == "responses" and whole:
-        assert list(again.events.values())[-1]["response"]["output"][0]["content"][0]["text"] == new
-    assert again.blocks[-1] == b"data: [DONE]"
+        assert list(again.objects.values())[-1]["response"]["output"][0]["content"][0]["text"] == new
+    assert again.all[-1].data == b"[DONE]"
 
 
 @pytest.mark.parametrize("gap", ["\n\n", "\r\n\r\n", "\r\r", "\n\r\n", "\r\n\n", "\r\r\n", "\n\n\n"])
 def test_events_are_seen_however_their_lines_end(gap: str) -> None:
     content = "".join(f"data: {json.dumps(event)}{gap}" for event in build_stream("chat", ["12", "345"]))
-    assert AnswerTexts(list(EventTexts.parse(content.encode()).events.values())).texts == ["12345"]
+    assert AnswerTexts(list(StreamEvents.parse(content.encode()).objects.values())).texts == ["12345"]
 
 
 @given(cuts=CUTS)
 def test_what_no_hook_changes_is_the_same(cuts: list[str]) -> None:
     content = write(build_stream("chat", cuts))
-    stream = EventTexts.parse(content)
-    assert [json.loads(block.split(b"data: ")[1]) for block in stream.blocks[:-1]] == list(stream.events.values())
-    assert EventTexts.parse(stream.build()).events == stream.events
+    stream = StreamEvents.parse(content)
+    assert [event.parse() for event in stream.all[:-1]] == list(stream.objects.values())
+    assert StreamEvents.parse(stream.build()).objects == stream.objects
 
 
 def test_other_fields_with_the_same_word_stay() -> None:

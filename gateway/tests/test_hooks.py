@@ -23,7 +23,7 @@ from hook_functions import DOES, LET_GO, SEEN
 from ir3de.errors import InputError
 from ir3de_gateway.config.models import HookConfig, Hooks
 from ir3de_gateway.gateway import Gateway
-from ir3de_gateway.hooks import calling
+from ir3de_gateway.hooks import hook as one_hook
 from object_servers import serving_objects
 from raw_sockets import ask, chat, eventually
 from running_gateway import QUESTIONS, TEXTS, Running, config_for, running, served
@@ -92,7 +92,7 @@ def hook_server() -> Starlette:
 
 @pytest.mark.parametrize("kind", ["call", "async", "file", "url"])
 def test_hooks_see_and_change_requests_and_answers(base: Base, kind: str) -> None:
-    functions = hook_functions if kind != "file" else calling._load_file(Path(hook_functions.__file__))
+    functions = hook_functions if kind != "file" else one_hook._load_file(Path(hook_functions.__file__))
     with serving(base, kind=kind, before=[{}], after=[{}]) as gateway:
         got = ask(gateway.url, chat(LAW, "law"), x_request_id="r1")
         assert got.json["choices"][0]["message"]["content"] == SAID
@@ -260,7 +260,7 @@ def test_a_hook_that_hangs_or_raises(base: Base, which: str, what: Any, status: 
 
 
 def test_hooks_that_hang_are_bounded(base: Base, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calling, "MAX_THREADS", 4)  # two for one key
+    monkeypatch.setattr(one_hook, "MAX_THREADS", 4)  # two for one key
     hook = {"call": "hook_functions:hang", "timeout": 0.05}
     with serving(base, before=[hook]) as gateway:
         codes = [ask(gateway.url, chat(LAW, "law")).error["code"] for _ in range(4)]
@@ -349,7 +349,7 @@ def test_endpoints_that_are_passed_through(tmp_path: Path) -> None:
     [
         ("no_such_module:f", "No module named"),
         ("hook_functions:nothing", "nothing"),
-        ("hook_functions:SEEN", "not a callable"),
+        ("hook_functions:SEEN", "not callable"),
         ("/nowhere/hooks.py:f", "/nowhere/hooks.py"),
     ],
 )

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from api_answers import CHAT_EVENTS, MESSAGE_EVENTS, SAID, TOOL_EVENTS
 from ir3de_gateway.translation.answers import build_completion, build_message
 from ir3de_gateway.translation.chat_stream import ChatToMessages
-from ir3de_gateway.translation.event_parser import MAX_EVENT_BYTES, Event, EventParser
 from ir3de_gateway.translation.faults import UnreadableAnswer
 from ir3de_gateway.translation.messages_stream import MessagesToChat
 from ir3de_gateway.translation.streams import StreamTranslator
+from ir3de_gateway.wire.event_stream import MAX_EVENT_BYTES, read_events
 
 TOOL_USE = [
     {
@@ -73,8 +73,7 @@ def translate(stream: StreamTranslator, content: bytes, cuts: Sequence[int] = ()
 
 
 def read(content: bytes) -> list[dict[str, Any]]:
-    parser = EventParser()
-    found = [event.data for event in parser.feed(content) if not event.is_comment]
+    found = [event.data for event in read_events(content) if event.data is not None]
     return [json.loads(data) for data in found if data != b"[DONE]"]
 
 
@@ -315,18 +314,9 @@ def test_what_is_no_stream_is_unreadable(content: bytes) -> None:
         MessagesToChat().feed(content)
 
 
-def test_an_event_that_never_ends_is_refused() -> None:
-    parser = EventParser()
-    with pytest.raises(UnreadableAnswer):
-        parser.feed(b"data: " + b"x" * MAX_EVENT_BYTES)
-
-
-def test_lines_of_data_belong_together() -> None:
-    assert EventParser().feed(b"id: 1\ndata: a\ndata:b\nretry: 3\n\n\n") == [Event("", b"a\nb")]
-    cut = EventParser()
-    assert cut.feed(b"event: x\r\ndata: a\r") == []
-    assert cut.feed(b"\ndata: b\r\n\r") == [Event("x", b"a\nb")]
-    assert cut.feed(b"\n") == []
+def test_an_event_that_never_ends_is_rejected() -> None:
+    with pytest.raises(UnreadableAnswer, match="more than 16 MB"):
+        MessagesToChat().feed(b"data: " + b"x" * MAX_EVENT_BYTES)
 
 
 # whatever an expert sends ---------------------------------------------------------------------------------------------

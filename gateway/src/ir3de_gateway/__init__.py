@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ir3de_gateway.experts.http_transport import HttpTransport
     from ir3de_gateway.experts.transport import Destination, UpstreamCall
     from ir3de_gateway.gateway import Gateway
-    from ir3de_gateway.hooks.contract import AfterHook, BeforeHook, HookAnswer, HookRefusal, HookRequest, HookVerdict
+    from ir3de_gateway.hooks.hook import AfterHook, BeforeHook, HookAnswer, HookRefusal, HookRequest, HookVerdict
     from ir3de_gateway.local import local_model
     from ir3de_gateway.server import application, serve
 else:
@@ -56,7 +56,7 @@ else:
             "experts.http_transport": "HttpTransport",
             "experts.transport": "Destination UpstreamCall",
             "gateway": "Gateway",
-            "hooks.contract": "AfterHook BeforeHook HookAnswer HookRefusal HookRequest HookVerdict",
+            "hooks.hook": "AfterHook BeforeHook HookAnswer HookRefusal HookRequest HookVerdict",
             "local": "local_model",
             "server": "application serve",
         },

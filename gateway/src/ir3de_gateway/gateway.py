@@ -19,7 +19,7 @@ from ir3de_gateway.config.models import Config
 from ir3de_gateway.experts.health import HealthChecker
 from ir3de_gateway.experts.http_transport import HttpTransport
 from ir3de_gateway.experts.snapshot import LiveSnapshot, Snapshot
-from ir3de_gateway.hooks.running import HookRunner, load_hooks
+from ir3de_gateway.hooks.runner import HookRunner, load_hooks
 from ir3de_gateway.keys.store import CHECK_INTERVAL_S, KeyStore, read_keys_in_force
 from ir3de_gateway.requests.answer_cache import AnswerCache
 from ir3de_gateway.requests.client_response import StallWatch

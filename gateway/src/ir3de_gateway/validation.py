@@ -22,7 +22,7 @@ from ir3de_gateway.config.experts import ExpertConfig, read_variable
 from ir3de_gateway.config.findings import Finding, split_path, suggest_name
 from ir3de_gateway.config.load import list_client_variables, resolve_path
 from ir3de_gateway.config.models import Config
-from ir3de_gateway.hooks.calling import load_function
+from ir3de_gateway.hooks.hook import load_function
 from ir3de_gateway.http.access import is_loopback
 from ir3de_gateway.keys.account import check_usage_files
 from ir3de_gateway.keys.checks import check_keys_file

@@ -24,8 +24,7 @@ from ir3de_gateway.requests.json_body import JsonBody
 from ir3de_gateway.requests.prompt import Prompt
 from ir3de_gateway.requests.request_bound import RequestBound, bound_prompt, find_bound, read_answer_limit
 from ir3de_gateway.wire import FORMATS
-from ir3de_gateway.wire.event_stream import EventRelay
-from ir3de_gateway.wire.usage_events import AccountingRelay
+from ir3de_gateway.wire.event_relay import AccountingRelay, EventRelay
 
 BYTES_PER_TOKEN = 5  # of a whole answer that does not tell its usage, JSON included
 _UNFINISHED = ("queued", "in_progress")  # states of a response

@@ -26,8 +26,8 @@ from ir3de_gateway.requests.forwarding import RequestContent
 from ir3de_gateway.requests.stored_objects import StoredObjects
 from ir3de_gateway.telemetry.server_timing import build_server_timing
 from ir3de_gateway.translation.translation import Translation
-from ir3de_gateway.wire.event_stream import EventRelay
-from ir3de_gateway.wire.format import WireFormat
+from ir3de_gateway.wire.event_relay import EventRelay
+from ir3de_gateway.wire.formats import WireFormat
 
 _RETRY_HEADERS = (b"retry-after", b"x-should-retry", b"x-ratelimit-")  # kept even if the error itself is not
 CLOCK_STEP_S = 0.001  # of uvloop: its timers are rounded to it, so they may end a little before their time

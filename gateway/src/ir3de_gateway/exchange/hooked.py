@@ -13,7 +13,7 @@ from ir3de_gateway.api_errors import ApiError
 from ir3de_gateway.exchange.exchange import Exchange
 from ir3de_gateway.experts.snapshot import Expert
 from ir3de_gateway.experts.upstream import UpstreamFailure, UpstreamResponse
-from ir3de_gateway.hooks.running import HookRunner, dump_body, parse_body
+from ir3de_gateway.hooks.runner import HookRunner, dump_body, parse_body
 from ir3de_gateway.requests.client_response import ClientResponse
 from ir3de_gateway.requests.json_body import SMALL_BYTES, JsonBody, read_json
 from ir3de_gateway.telemetry.server_timing import build_server_timing

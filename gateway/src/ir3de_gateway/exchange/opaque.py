@@ -10,7 +10,7 @@ from ir3de_gateway.exchange.exchange import Exchange
 from ir3de_gateway.exchange.relaying import note_refusal, relay_unparsed
 from ir3de_gateway.experts.snapshot import Expert
 from ir3de_gateway.experts.upstream import UpstreamFailure, UpstreamResponse, parse_object
-from ir3de_gateway.wire.event_stream import find_usage
+from ir3de_gateway.wire.event_relay import find_usage
 from ir3de_gateway.wire.passthrough import PassthroughFormat
 
 MAX_PARSED_BYTES = 8 << 20  # of a list of objects

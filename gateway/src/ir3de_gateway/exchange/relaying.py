@@ -12,7 +12,7 @@ from ir3de_gateway.exchange.exchange import ERROR_CODES, Exchange
 from ir3de_gateway.experts.snapshot import Expert
 from ir3de_gateway.experts.upstream import UpstreamFailure, UpstreamResponse, parse_object
 from ir3de_gateway.requests.controls import FIELD
-from ir3de_gateway.wire.event_stream import EventRelay, add_member, remove_member
+from ir3de_gateway.wire.event_relay import EventRelay, add_member, remove_member
 
 _log = logging.getLogger("ir3de.gateway")
 

@@ -11,7 +11,7 @@ from ir3de_gateway.experts.transport import RequestBody
 from ir3de_gateway.headers import JSON_KINDS, HeaderFilter, HeaderList, build_upstream_head
 from ir3de_gateway.requests.controls import FIELD
 from ir3de_gateway.requests.json_body import JsonBody
-from ir3de_gateway.wire.format import WireFormat
+from ir3de_gateway.wire.formats import WireFormat
 
 _UNQUOTED = "!$&'()*+,-./:;=?@_~%"  # characters of a query that are forwarded as they are
 

@@ -1,11 +1,12 @@
-"""All text of a request that a model reads, and where it stands: one walk for hooks, token estimates and windows.
+"""The texts that a model reads in a request or writes in an answer: one walk for hooks, token estimates and windows.
 
 Below the fields that models read, every string is text unless it is known to be something else. So a field that an API
-adds later is seen, too. Names of fields are text in what tools get, and of the properties in their schemas.
+adds later is included. The names of fields are text in the arguments of tools and in the properties of schemas.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from base64 import b64decode, b64encode
 from codecs import utf_8_decode
@@ -21,7 +22,7 @@ READ_BY_MODELS = (
 )  # fmt: skip
 FILE_FIELDS = ("data", "file_data", "file_url", "url")  # a file in base64, or a text
 FILE_HEAD_CHARS = 64  # of a file in base64: by these it is text or not
-_IDENTIFIERS = frozenset((  # no text as long as they look like what they are
+_IDENTIFIERS = frozenset((  # not text, unless they do not look like identifiers
     "type", "role", "id", "call_id", "tool_call_id", "tool_use_id", "item_id", "approval_request_id", "status",
     "detail", "media_type", "mime_type", "mimeType", "format", "syntax", "verbosity", "effort", "ttl", "phase",
 ))  # fmt: skip
@@ -32,6 +33,8 @@ _NO_TEXT = frozenset((
 _SCHEMAS = frozenset(("parameters", "input_schema", "inputSchema", "schema"))
 _ARGUMENTS = frozenset(("input", "arguments"))  # of a tool's call: any JSON
 _SCHEMA_TYPES = frozenset(("string", "number", "integer", "boolean", "array", "object", "null"))
+_PLACES = ("output_index", "content_index", "summary_index")
+_WHOLE = ("item", "part", "text", "refusal", "arguments", "transcript", "input", "code")  # of OpenAI's named events
 _PROPERTIES = frozenset(("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"))
 _SCHEMA_VALUES = frozenset(("enum", "const", "default", "examples", "example", "required"))
 _KEYWORDS = frozenset((
@@ -43,7 +46,7 @@ _KEYWORDS = frozenset((
     "contentMediaType", "dependentRequired", "discriminator",
 ))  # fmt: skip
 
-PART_NAMES = frozenset((  # that say what a message, a part or a tool is
+PART_NAMES = frozenset((  # the fields that define a message, a part or a tool
     *_IDENTIFIERS, *_NO_TEXT, *_SCHEMAS, *_ARGUMENTS, *FILE_FIELDS, "content", "text", "output", "source", "file",
     "name", "function", "tool_calls", "function_call",
 ))  # fmt: skip
@@ -55,8 +58,8 @@ _controls = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]").search
 
 _WITH_TEXT, _WITHOUT_TEXT = (str, dict, list), frozenset((int, float, bool, type(None)))
 
-# what a value is: of a message, a part or a tool; a JSON schema; its properties by their names; any JSON; the same, and
-# names that look like names are no text; parts by names that the client has chosen
+# what a value is: a message, a part or a tool; a JSON schema; its properties by their names; any JSON; any JSON whose
+# names are text only if they do not look like identifiers; parts by names that the client has chosen
 Zone = Literal["part", "schema", "properties", "data", "free", "variables", "name", "file"]
 _FREE: dict[str, Zone] = {"documents": "free", "chat_template_kwargs": "free", "variables": "variables"}
 _ZONES: dict[str, Zone] = {**dict.fromkeys(_SCHEMAS, "schema"), **dict.fromkeys(_ARGUMENTS, "data"), **_FREE}
@@ -67,7 +70,7 @@ class Slot(NamedTuple):
 
     holder: Any  # an object or a list
     name: Any  # the field or the index there
-    path: tuple[Hashable, ...]  # the same for the parts of one text in the events of a stream
+    path: tuple[Hashable, ...]  # equal for the parts of one text in the events of a stream
     kind: Zone = "part"  # `name`: the text is the field's name; `file`: it is in base64
 
     @property
@@ -79,7 +82,7 @@ class Slot(NamedTuple):
             return value
         try:
             return b64decode(value[_find_payload(value) :] + "==").decode(errors="replace")
-        except ValueError:  # it began well
+        except ValueError:  # only the beginning is base64
             return value
 
     def put(self, text: str) -> None:
@@ -104,15 +107,50 @@ def list_request_slots(body: Mapping[str, Any]) -> Iterator[Slot]:
     return walk(body, *READ_BY_MODELS)
 
 
+def list_answer_slots(answer: dict[str, Any]) -> Iterator[tuple[Slot, dict[str, Any]]]:
+    """Where an answer, or one event of a stream, has a text of the model or a part of one.
+
+    Each slot comes with the object that may have log-probabilities, which repeat the text.
+    """
+    for place, choice in enumerate(_list_objects(answer.get("choices"))):
+        path = ("choice", read_index(choice, place))
+        yield from ((slot, choice) for slot in walk(choice, "message", "delta", path=path))
+        yield from ((slot, choice) for slot in walk(choice, "text", path=(*path, "text")))
+    kind = str(answer.get("type"))
+    if kind == "message":
+        yield from ((slot, {}) for slot in walk(answer, "content", path=("block",)))
+    elif kind in ("content_block_start", "content_block_delta"):
+        path = ("block", read_index(answer, 0))
+        yield from ((slot, {}) for slot in walk(answer, "content_block", "delta", path=path))
+    elif kind.startswith("response.") and kind.endswith(".delta") and not kind.endswith("audio.delta"):
+        places = (json.dumps(answer.get(place)) for place in _PLACES)
+        yield from ((slot, answer) for slot in walk(answer, "delta", path=(kind, *places)))
+    if answer.get("object") == "response":
+        yield from ((slot, {}) for slot in walk(answer, "output", path=("item",)))
+
+
+def list_whole_slots(event: dict[str, Any]) -> Iterator[Slot]:
+    """Where an event of a stream has whole texts: those that came in parts, once more, and perhaps others."""
+    response, kind = event.get("response"), event.get("type")
+    if isinstance(response, dict):
+        yield from walk(response, "output")
+    if isinstance(kind, str) and kind.startswith("response."):
+        yield from walk(event, *_WHOLE)
+
+
+def _list_objects(value: Any) -> list[dict[str, Any]]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
 def list_part_slots(name: str, value: Any) -> Iterator[Slot]:
-    """The same of one field of a message, or of a part of one."""
+    """The same for one field of a message, or of a part of one."""
     return walk({"": {name: value}}, "")
 
 
 def walk(body: Mapping[str, Any], *fields: str, path: tuple[Hashable, ...] = ()) -> Iterator[Slot]:
-    """The texts below some fields of a request, a message or an answer, as far as they are there.
+    """The texts below some fields of a request, a message or an answer.
 
-    Slots have a path only if it begins with one. The event loop waits for this: values without text are not visited.
+    Slots have a path only if one is given. Values without text are skipped, because this runs in the event loop.
     """
     waiting: list[tuple[Any, Any, tuple[Hashable, ...], Zone]]
     waiting = [(body, name, path, _FREE.get(name, "part")) for name in reversed(fields) if name in body]
@@ -214,7 +252,7 @@ def _is_declared_text(media_type: object) -> bool:
 
 
 def _is_text_file(data: str) -> bool:
-    """Whether a file in base64 is declared to be a text, or begins as one does."""
+    """Whether a file in base64 is declared as text, or begins like a text."""
     start = _find_payload(data)
     if _is_declared_text(data[len("data:") : start]):
         return True

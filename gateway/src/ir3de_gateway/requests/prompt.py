@@ -11,7 +11,7 @@ from ir3de_gateway.api_errors import ApiError
 from ir3de_gateway.requests.model_texts import list_request_slots
 from ir3de_gateway.requests.request_bound import read_answer_limit
 from ir3de_gateway.requests.token_estimate import estimate_tokens
-from ir3de_gateway.wire.format import WireFormat
+from ir3de_gateway.wire.formats import WireFormat
 
 TextMode = Literal["conversation", "last_user", "all_user", "full"]
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ir3de_gateway.config.experts import ExpertConfig
-from ir3de_gateway.wire.format import WireFormat
+from ir3de_gateway.wire.formats import WireFormat
 from ir3de_gateway.wire.passthrough import PassthroughFormat
 
 DEFAULT_OUTPUT_TOKENS = 8_192  # of an answer that neither the request nor the expert's configuration limits

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic_core import from_json
+from ir3de_gateway.wire.event_stream import read_events
 
 MAX_CHARS = 200  # of a value that an expert chooses
 _MAX_EVENTS = 8  # read at the end of a stream: several choices may end one after the other
-
-_find_data = re.compile(rb"(?:^|(?<=[\r\n]))data: ?(\{[^\r\n]*)").findall
 
 
 @dataclass(slots=True)
@@ -41,13 +38,9 @@ class AnswerFacts:
 
     def read_events(self, head: bytes, tail: bytes) -> None:
         """Read the first and the last events of a stream."""
-        events = _find_data(head)[:1] + _find_data(tail)[-_MAX_EVENTS:]
-        for event in events:
-            try:
-                found = from_json(event)
-            except ValueError:  # cut off, or not JSON
-                continue
-            if isinstance(found, dict):
+        first, last = ([event for event in read_events(part) if event.data is not None] for part in (head, tail))
+        for event in first[:1] + last[-_MAX_EVENTS:]:
+            if (found := event.parse()) is not None:  # else it is cut off, or not JSON
                 self.read(found)
 
     def _read_end(self, answer: Mapping[str, Any]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ir3de_gateway.api_errors import ApiError
 from ir3de_gateway.wire import FORMATS
-from ir3de_gateway.wire.format import WireFormat
+from ir3de_gateway.wire.formats import WireFormat
 
 _STATUSES = {  # of Anthropic's types, for events that have no status of their own
     "invalid_request_error": 400,

@@ -11,7 +11,7 @@ from ir3de_gateway.translation.errors import translate_error
 from ir3de_gateway.translation.faults import UnreadableAnswer
 from ir3de_gateway.translation.streams import StreamTranslator, dump
 from ir3de_gateway.translation.translation import Translation
-from ir3de_gateway.wire.format import WireFormat
+from ir3de_gateway.wire.formats import WireFormat
 
 _REWRITTEN = frozenset((b"content-type", b"content-encoding", b"request-id"))
 

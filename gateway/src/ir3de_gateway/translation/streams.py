@@ -7,15 +7,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
-from ir3de_gateway.translation.event_parser import Event, EventParser
 from ir3de_gateway.translation.faults import UnreadableAnswer
+from ir3de_gateway.wire.event_stream import Event, EventReader, EventTooLargeError, read_events
 
 
 class StreamTranslator(ABC):
     """A stream of events in the client's format, from one in the expert's."""
 
     def __init__(self) -> None:
-        self._parser = EventParser()
+        self._reader = EventReader()
         self.has_ended = False  # with its final event, or with an error
 
     @property
@@ -25,25 +25,25 @@ class StreamTranslator(ABC):
 
     def feed(self, piece: bytes) -> bytes:
         """The events that a piece of the expert's stream gives."""
-        return b"".join([self._pass(event) for event in self._parser.feed(piece)])
+        try:
+            return b"".join(map(self._pass, self._reader.read(piece)))
+        except EventTooLargeError as error:
+            raise UnreadableAnswer(str(error)) from error
 
     def flush(self) -> bytes:
         """The events at the end of the expert's stream. One that ended in the middle gets no final event."""
-        rest = b"".join([self._pass(event) for event in self._parser.flush()])
+        rest = b"".join(map(self._pass, read_events(self._reader.flush())))
         return rest if self.has_ended else rest + self._end()
 
     def _pass(self, event: Event) -> bytes:
-        if event.is_comment:
-            return b":" + event.data + b"\n\n"  # keeps the client's connection alive too
+        if event.data is None:
+            is_comment = event.raw.startswith(b":")  # which keeps the client's connection alive, too
+            return event.raw.rstrip(b"\r\n") + b"\n\n" if is_comment else b""
         if self.has_ended:
             return b""
         if event.data == b"[DONE]":
             return self._finish()
-        try:
-            content = json.loads(event.data)
-        except (ValueError, RecursionError) as error:
-            raise UnreadableAnswer("an event that is not JSON") from error
-        if not isinstance(content, dict):
+        if (content := event.parse()) is None:
             raise UnreadableAnswer("an event that is not a JSON object")
         return self._translate(event.name, content)
 

@@ -18,7 +18,7 @@ from ir3de_gateway.translation.messages_request import build_chat_request
 from ir3de_gateway.translation.messages_stream import MessagesToChat
 from ir3de_gateway.translation.streams import StreamTranslator, dump
 from ir3de_gateway.wire import FORMATS
-from ir3de_gateway.wire.format import WireFormat
+from ir3de_gateway.wire.formats import WireFormat
 
 ANTHROPIC_VERSION = "2023-06-01"
 _OPENAI_HOST = "api.openai.com"  # whose models refuse max_tokens; other servers may know nothing else

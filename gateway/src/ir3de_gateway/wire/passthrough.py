@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from ir3de.serving import Turn
-from ir3de_gateway.wire.format import Capability, WireFormat
+from ir3de_gateway.wire.formats import Capability, WireFormat
 
 ObjectKind = Literal["response", "file", "batch"]  # what experts store for later requests
 is_object_id = re.compile(r"(?!\.)[A-Za-z0-9._:~-]{1,256}").fullmatch  # it becomes a part of a path
@@ -23,7 +23,7 @@ class PassthroughFormat(WireFormat):
     capability: Capability
     summary: str  # for the OpenAPI document
     body: Literal["json", "form", "none"] = "json"
-    has_model: bool = True  # otherwise a field `model` names the expert, and is not sent on
+    has_model: bool = True  # otherwise a field `model` names the expert, and is not forwarded
     finds: ObjectKind | None = None  # the id in the path is of such an object
     makes: ObjectKind | None = None  # the answer is such an object, or a list of them
     also_at: str = ""  # another path of the gateway for the same
@@ -40,17 +40,17 @@ class PassthroughFormat(WireFormat):
         return []
 
     def is_repeatable(self, values: Mapping[str, Any]) -> bool:
-        """What is stored would be there twice, and what is cancelled is cancelled once."""
+        """Not if it stores or cancels an object."""
         return self.method == "GET" or (self.makes is None and self.finds is None)
 
     @property
     def is_hedged(self) -> bool:  # type: ignore[override]
-        """Images and speech cost too much to make them twice."""
+        """Images and speech are too expensive to make twice."""
         return self.capability not in ("images", "audio_speech")
 
     @property
     def counts_usage(self) -> bool:
-        """Whether the tokens that an answer tells are those of this request: stored objects tell of earlier ones."""
+        """Whether an answer's usage is that of this request. Stored objects have the usage of earlier ones."""
         return self.finds is None and self.makes is None
 
 
@@ -64,15 +64,15 @@ def _list_formats() -> list[PassthroughFormat]:
         form(get, "responses/{id}", "responses", "A stored response; with `stream=true` as a stream.", **response),
         form(delete, "responses/{id}", "responses", "Delete a stored response.", **response),
         form(post, "responses/{id}/cancel", "responses", "Cancel a response in the background.", **response),
-        form(get, "responses/{id}/input_items", "responses", "What a stored response was asked.", **response),
-        form(post, "images/generations", "images", "Make images."),
-        form(post, "images/edits", "images", "Change images.", "form"),
-        form(post, "images/variations", "images", "Make variations of an image.", "form"),
-        form(post, "audio/speech", "audio_speech", "Speak a text."),
-        form(post, "audio/transcriptions", "audio_transcriptions", "Write down what is said.", "form"),
-        form(post, "audio/translations", "audio_translations", "Write down what is said, in English.", "form"),
-        form(post, "rerank", "rerank", "Order documents by how well they fit a query.", also_at="/v2/rerank"),
-        form(post, "moderations", "moderations", "Say whether texts are harmful."),
+        form(get, "responses/{id}/input_items", "responses", "The input of a stored response.", **response),
+        form(post, "images/generations", "images", "Generate images."),
+        form(post, "images/edits", "images", "Edit images.", "form"),
+        form(post, "images/variations", "images", "Generate variations of an image.", "form"),
+        form(post, "audio/speech", "audio_speech", "Generate speech from a text."),
+        form(post, "audio/transcriptions", "audio_transcriptions", "Transcribe audio.", "form"),
+        form(post, "audio/translations", "audio_translations", "Transcribe audio in English.", "form"),
+        form(post, "rerank", "rerank", "Sort documents by relevance to a query.", also_at="/v2/rerank"),
+        form(post, "moderations", "moderations", "Classify texts as harmful or not."),
         form(post, "files", "files", "Upload a file.", "form", has_model=False, makes="file"),
         form(get, "files", "files", "The key's own files.", "none", has_model=False, makes="file"),
         form(get, "files/{id}", "files", "One file.", makes="file", **file),

@@ -1,4 +1,4 @@
-"""Calls a hook, within its time, and says what came of it. Whatever it does, the gateway goes on."""
+"""One hook: what it gets, what it may return, and how it is called. docs/hooks.md is the manual."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import json
 import logging
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol, TypedDict
 from urllib.parse import urlsplit
 
 from ir3de.errors import InputError, describe_value
@@ -23,7 +23,7 @@ from ir3de_gateway.config.experts import read_variable
 from ir3de_gateway.config.models import HookConfig
 from ir3de_gateway.experts.transport import Destination, Transport, UpstreamCall
 
-MAX_THREADS = 128  # of one hook: those that hang count, too
+MAX_THREADS = 128  # of one hook, blocked ones included
 MAX_VERDICT_BYTES = 64 << 20
 WARN_INTERVAL_S = 60.0
 _FIELDS = {"texts": list, "body": dict, "events": list, "refuse": dict}
@@ -31,8 +31,65 @@ _FIELDS = {"texts": list, "body": dict, "events": list, "refuse": dict}
 _log = logging.getLogger("ir3de.gateway")
 
 
-class HookFailure(Exception):  # noqa: N818 - of somebody else's code
-    """A hook that raised, took too long, or returned something that is no verdict."""
+class HookRequest(TypedDict):
+    """A request, before it is routed."""
+
+    request_id: str
+    endpoint: str  # chat, completions, responses, messages, embeddings, images, …
+    path: str  # /v1/chat/completions
+    key: str  # the name of the client's key; empty if keys have no names
+    body: dict[str, Any] | None  # the request's JSON; None if it is a form with files
+    texts: list[str]  # all texts in the body that a model reads, in their order
+
+
+class HookAnswer(TypedDict):
+    """An answer, before the client gets it; a stream that is only observed, afterwards."""
+
+    request_id: str
+    endpoint: str
+    path: str
+    key: str
+    expert: str  # the expert that answered
+    model: str  # the name of its model upstream
+    body: dict[str, Any] | None  # the answer's JSON; None if it is a stream
+    events: list[dict[str, Any]] | None  # the JSON of a stream's events; None if it is whole
+    texts: list[str]  # what the model writes, one text for each choice or part; reasoning and refusals apart
+
+
+class HookRefusal(TypedDict, total=False):
+    """The error that the client gets instead."""
+
+    message: str
+    status: int  # 400 to 599; 403 by default
+    code: str  # refused_by_hook by default
+
+
+class HookVerdict(TypedDict, total=False):
+    """What a hook returns: the parts it changes, or a refusal. An empty verdict, or None, changes nothing."""
+
+    texts: list[str]  # as many as there were, to replace them
+    body: dict[str, Any]  # instead of the body
+    events: list[dict[str, Any]]  # instead of the events
+    refuse: HookRefusal
+
+
+class BeforeHook(Protocol):
+    """A hook before a request: a function, or a coroutine function."""
+
+    def __call__(self, request: HookRequest, /) -> HookVerdict | Awaitable[HookVerdict | None] | None: ...
+
+
+class AfterHook(Protocol):
+    """A hook after an answer: a function, or a coroutine function."""
+
+    def __call__(self, answer: HookAnswer, /) -> HookVerdict | Awaitable[HookVerdict | None] | None: ...
+
+
+# calling ------------------------------------------------------------------------------------------------------------
+
+
+class HookFailure(Exception):  # noqa: N818 - of the operator's code
+    """A hook raised, took too long, or returned something that is not a verdict."""
 
     def __init__(self, message: str, *, is_late: bool = False) -> None:
         super().__init__(message)
@@ -40,10 +97,10 @@ class HookFailure(Exception):  # noqa: N818 - of somebody else's code
 
 
 class CallShares:
-    """The calls of a hook that have not ended, by the key of the client: prompts that hang it use up their key's share.
+    """The unfinished calls of a hook by client key, so that prompts that block it use up the share of their key only.
 
-    A key may have as many calls as are still free, so half of all at most. The first call of a key is always free.
-    Clients without the name of a key share one.
+    A key may have as many calls as are still free, so half of all at most. The first call of a key is always allowed.
+    Clients without a named key share one.
     """
 
     def __init__(self) -> None:
@@ -79,9 +136,9 @@ class Hook:
         return not self.config.endpoints or endpoint in self.config.endpoints
 
     async def call(self, event: bytes, key: str, texts: int, transport: Transport) -> dict[str, Any] | None:
-        """The verdict, which may be empty, on an event of a client's key with so many texts, as JSON.
+        """The verdict, which may be empty, on an event of a client's key. `texts` is the number of texts in the event.
 
-        A failure is an `ApiError`; None, if requests are to go on without the hook.
+        If the hook fails, raise an `ApiError`, or return None where requests continue without the hook.
         """
         try:
             return _check_verdict(await self._call(event, key, transport), texts)
@@ -91,7 +148,7 @@ class Hook:
                 return None
             what = "did not answer in time" if failure.is_late else "failed"
             code = "hook_timeout" if failure.is_late else "hook_failed"
-            message = f"the hook '{self.config.public_label}' of this gateway {what}, and it must allow each request"
+            message = f"the hook '{self.config.public_label}' of this gateway {what}, and every request needs it"
             raise ApiError(504 if failure.is_late else 502, message, code) from failure
 
     async def _call(self, event: bytes, key: str, transport: Transport) -> Any:
@@ -105,20 +162,20 @@ class Hook:
                 return await self._run(self._function, event, key)
         except HookFailure:
             raise
-        except TimeoutError:  # of whose traceback every line would be the gateway's own
+        except TimeoutError:  # its traceback would only show the gateway's own lines
             raise HookFailure(f"took longer than {limit:g} s", is_late=True) from None
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
-                raise  # the client has left
+                raise  # the client disconnected
             raise HookFailure("cancelled itself") from error
         except BaseException as error:  # SystemExit, too: a hook does not end the gateway
             raise HookFailure(f"{type(error).__name__}: {str(error)[:300]}") from error
 
     async def _run(self, function: Callable[..., Any], event: bytes, key: str) -> Any:
         if not self.calls.begin(key):
-            whose = f"the key '{key}'" if key else "clients without a named key"
-            raise HookFailure(f"{self.calls.total} calls of it have not ended yet, too many of them of {whose}")
+            owner = f"the key '{key}'" if key else "clients without a named key"
+            raise HookFailure(f"{self.calls.total} of its calls are still running, too many of them for {owner}")
         loop = asyncio.get_running_loop()
 
         def run() -> Any:
@@ -144,7 +201,7 @@ class Hook:
             while piece := await answer.read(deadline):
                 content += piece
                 if len(content) > MAX_VERDICT_BYTES:
-                    raise HookFailure("answered with too much")
+                    raise HookFailure(f"answered with more than {MAX_VERDICT_BYTES >> 20} MB")
         finally:
             answer.close()
         if answer.status == 204:
@@ -156,12 +213,12 @@ class Hook:
     def _warn(self, failure: HookFailure) -> None:
         if monotonic() - self._warned >= WARN_INTERVAL_S:
             self._warned = monotonic()
-            then = "requests are refused" if self.config.on_failure == "refuse" else "requests go on without it"
+            then = "requests are rejected" if self.config.on_failure == "refuse" else "requests continue without it"
             _log.warning("the hook '%s' failed (%s): %s", self.config.label, failure, then, exc_info=failure.__cause__)
 
 
 def _check_verdict(found: Any, texts: int) -> dict[str, Any]:
-    """What a hook returned, if it can be used."""
+    """The verdict that a hook returned, or a `HookFailure` if it is not valid."""
     if found is None:
         return {}
     if not isinstance(found, Mapping):
@@ -169,16 +226,16 @@ def _check_verdict(found: Any, texts: int) -> dict[str, Any]:
     for name, value in found.items():
         wanted = _FIELDS.get(name)
         if wanted is None:
-            raise HookFailure(f"returned {name!r}, possible are {', '.join(_FIELDS)}")
+            raise HookFailure(f"returned {name!r}, but only {', '.join(_FIELDS)} are allowed")
         if not isinstance(value, wanted):
             raise HookFailure(f"{name} must be a {wanted.__name__}, found {describe_value(value)}")
     if "texts" in found and (len(found["texts"]) != texts or not all(isinstance(one, str) for one in found["texts"])):
-        raise HookFailure(f"texts must be {texts} strings, as many as there were")
+        raise HookFailure(f"texts must be a list of {texts} strings, one for each text of the event")
     return dict(found)
 
 
 def build_refusal(refusal: Mapping[str, Any], label: str) -> ApiError:
-    """The error that a hook wants the client to get."""
+    """The error that the client gets when a hook rejects its request or answer."""
     given = refusal.get("status")
     status = given if isinstance(given, int) and 400 <= given <= 599 else 403
     message = str(refusal.get("message") or f"refused by '{label}'")
@@ -195,7 +252,7 @@ def load_function(name: str) -> Callable[..., Any]:
     except (Exception, SystemExit) as error:
         raise InputError(f"the hook {name!r} cannot be loaded: {type(error).__name__}: {error}") from error
     if not callable(found):
-        raise InputError(f"the hook {name!r} is not a callable, but {describe_value(found)}")
+        raise InputError(f"the hook {name!r} is not callable: found {describe_value(found)}")
     call: Callable[..., Any] = found
     return call
 
