@@ -87,6 +87,7 @@ def test_abstentions_are_wrong_and_missing_answers_leave_their_set_out() -> None
     assert not list(tabulate(ALTERNATIVES[0], [regime], [None], []))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("router", ["ir3de", "scikit-learn, TF-IDF + logistic regression"])
 def test_a_file_answers_in_a_process_of_its_own(router: str, tmp_path: Path) -> None:
     """These two are installed where the tests run. The others need environments of their own."""

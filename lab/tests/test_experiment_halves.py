@@ -37,6 +37,7 @@ def test_a_question_and_its_translations_are_in_one_half() -> None:
     assert 0.2 < found.mean() < 0.8
 
 
+@pytest.mark.slow
 def test_each_way_finds_the_expert_that_the_other_half_shows() -> None:
     items, matrix = stage()
     found = {one.name: one for one in choose_by_halves(items, matrix, [item.domain for item in items])}
@@ -46,6 +47,7 @@ def test_each_way_finds_the_expert_that_the_other_half_shows() -> None:
     assert len(found[FROM_OUTCOMES].about["validation_by_half"]) == 2
 
 
+@pytest.mark.slow
 def test_an_items_own_outcome_does_not_change_its_choice() -> None:
     items, matrix = stage()
     first = halve(items, matrix)

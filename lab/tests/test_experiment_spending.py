@@ -232,6 +232,7 @@ def test_apgr_is_compared_on_the_same_items(tmp_path: Path) -> None:
 # the command ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_from_rows_to_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, data = write_rows(tmp_path)
     folder = ["--setting", str(path), "--results", str(tmp_path / "results")]
