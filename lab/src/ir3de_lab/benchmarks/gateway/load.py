@@ -37,6 +37,7 @@ class Job:
     poisson: bool = False  # at a rate: random gaps, not one request in each interval
     warm: float = 0.3  # seconds at the start that do not count
     seed: int = 0
+    key: str = ""  # of the client
 
 
 @dataclass
@@ -77,7 +78,7 @@ class Load:
 
     def __init__(self, job: Job) -> None:
         self._job, self._loop = job, asyncio.get_running_loop()
-        self._requests = cycle([request_bytes(job.path, body.encode()) for body in job.bodies])
+        self._requests = cycle([request_bytes(job.path, body.encode(), key=job.key) for body in job.bodies])
         self._result, self._routes, self._late = Result(seconds=job.seconds), list[float](), list[float]()
         self._idle: deque[Client] = deque()
         self._due: deque[float] = deque()  # waiting for a connection

@@ -5,14 +5,18 @@ Three gateways take turns: the earlier version, today's, and today's a second ti
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from ir3de.corpora import examples as demo
 from ir3de.errors import InputError
@@ -23,6 +27,8 @@ from ir3de_lab.benchmarks.measurement import Figure
 
 NAMES = ("before", "now", "again")
 TURNS = 5
+KEY = "sk-bench-versions"
+LIMITS = {"requests_per_minute": 10**8, "tokens_per_minute": 10**11, "budget_per_day": 10**6}  # never reached
 
 
 @dataclass(frozen=True)
@@ -52,10 +58,21 @@ def long_chats(*, stream: bool, count: int = 100) -> list[str]:
     return made
 
 
-KINDS: dict[str, tuple[Callable[..., Sequence[str]], bool]] = {
-    "whole answers": (bodies, False),
-    "streams of 20 tokens": (bodies, True),
-    f"chats of {TURNS} turns": (long_chats, False),
+@dataclass(frozen=True)
+class Kind:
+    """What is sent: how the bodies are built, as streams or not, and with a client key or not."""
+
+    build: Callable[..., Sequence[str]] = bodies
+    is_stream: bool = False
+    key: str = ""
+
+
+KINDS = {
+    "whole answers": Kind(),
+    "streams of 20 tokens": Kind(is_stream=True),
+    f"chats of {TURNS} turns": Kind(long_chats),
+    "whole answers, named key": Kind(key=KEY),
+    "streams of 20 tokens, named key": Kind(is_stream=True, key=KEY),
 }
 
 
@@ -71,30 +88,46 @@ def measure_versions(before: Path, plan: VersionPlan) -> Iterator[list[Figure]]:
     sizes: list[dict[str, float]] = []
     with started(module("upstream", latency=0.0, tokens=20, interval=0.0), measured=False) as upstream:
         for _ in range(plan.starts):
-            with _start_versions(before, upstream.port) as servers:
-                for kind, (build, is_stream) in KINDS.items():
-                    bench = Bench(Plan(), servers, build(stream=is_stream), plan.connections)
-                    bench.rounds(NAMES, 1, plan.seconds / 2)  # warm
-                    found[kind].append(bench.rounds(NAMES, plan.rounds, plan.seconds))
-                sizes.append({name: memory(server.process.pid)["rss_mb"] for name, server in servers.items()})
-    for kind, rounds in found.items():
-        what = f"processor time a request, of before, {kind}"
-        costs = [{name: median(one.cpu_us for one in results) for name, results in start.items()} for start in rounds]
-        yield [compare_costs(what, costs, "us", has_bar=KINDS[kind][0] is bodies)]
+            for key in ("", KEY):
+                with _start_versions(before, upstream.port, key) as servers:
+                    for name, kind in KINDS.items():
+                        if kind.key == key:
+                            bench = Bench(Plan(), servers, kind.build(stream=kind.is_stream), plan.connections)
+                            bench.rounds(NAMES, 1, plan.seconds / 2, key=key)  # warm
+                            found[name].append(bench.rounds(NAMES, plan.rounds, plan.seconds, key=key))
+                    if not key:
+                        sizes.append({name: memory(server.process.pid)["rss_mb"] for name, server in servers.items()})
+    for name, rounds in found.items():
+        what = f"processor time a request, of before, {name}"
+        costs = [{who: median(one.cpu_us for one in results) for who, results in start.items()} for start in rounds]
+        yield [compare_costs(what, costs, "us", has_bar=KINDS[name].build is bodies)]
     yield [compare_costs("memory after the load, of before", sizes, "mb")]
 
 
 @contextmanager
-def _start_versions(before: Path, upstream: int) -> Iterator[dict[str, Server]]:
-    earlier = {"PYTHONPATH": str(before.resolve() / "src")}
+def _start_versions(before: Path, upstream: int, key: str) -> Iterator[dict[str, Server]]:
+    sources = [before.resolve() / "src", before.resolve() / "gateway" / "src"]
+    earlier = {"PYTHONPATH": os.pathsep.join(map(str, sources))}
     with tempfile.TemporaryDirectory() as folder, ExitStack() as running:
         servers = {}
         for name in NAMES:
             place = Path(folder) / name
             place.mkdir()
-            served = gateway(place, upstream, env=earlier if name == "before" else None, stderr=subprocess.DEVNULL)
+            edit = partial(_add_key, place / "keys.yaml", key)
+            env = earlier if name == "before" else None
+            served = gateway(place, upstream, env=env, edit=edit, stderr=subprocess.DEVNULL)
             servers[name] = running.enter_context(served)
         yield servers
+
+
+def _add_key(path: Path, key: str, config: dict[str, Any]) -> None:
+    """Give the gateway a file with one named key, which has every kind of limit, if there is a key."""
+    if key:
+        entry = {"name": "bench", "hash": f"sha256:{hashlib.sha256(key.encode()).hexdigest()}", "limits": LIMITS}
+        path.write_text(json.dumps({"keys": [entry]}), encoding="utf-8")
+        config["server"]["keys_file"] = str(path)
+        for expert in config["experts"]:
+            expert["price"] = {"input_per_1m": 1.0, "output_per_1m": 1.0}
 
 
 def compare_costs(what: str, costs: Sequence[Mapping[str, float]], unit: str, *, has_bar: bool = False) -> Figure:

@@ -33,10 +33,11 @@ def run(main: Coroutine[Any, Any, T]) -> T:
         return runner.run(main)
 
 
-def request_bytes(path: str, body: bytes, host: str = "127.0.0.1") -> bytes:
-    """A request as it goes over the wire."""
+def request_bytes(path: str, body: bytes, host: str = "127.0.0.1", key: str = "") -> bytes:
+    """A request as it goes over the wire, with a client key if there is one."""
     head = f"POST {path} HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
-    return head.encode() + b"\r\n" + body
+    authorization = f"authorization: Bearer {key}\r\n" if key else ""
+    return f"{head}{authorization}\r\n".encode() + body
 
 
 @dataclass(slots=True)
