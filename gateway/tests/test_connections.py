@@ -8,14 +8,9 @@ from contextlib import ExitStack, suppress
 
 import pytest
 
-from ir3de_gateway.experts.http1 import MAX_BUFFERED_BYTES, MAX_HEAD_BYTES, SLICE_BYTES, Http1Connection
-from ir3de_gateway.experts.http_transport import HttpTransport
-from ir3de_gateway.experts.transport import (
-    ConnectionClosedError,
-    Destination,
-    InvalidResponseError,
-    UnreachableError,
-)
+from ir3de_gateway.transport import ConnectionClosedError, Destination, InvalidResponseError, UnreachableError
+from ir3de_gateway.transport.http1 import MAX_BUFFERED_BYTES, MAX_HEAD_BYTES, SLICE_BYTES, Http1Connection
+from ir3de_gateway.transport.pool import HttpTransport
 from transport_servers import ANSWER, BODY, call_to, exchange, listening, never, replies, run, usual_environment  # noqa: F401
 
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from ir3de_gateway.experts.decoding import MAX_STEP_BYTES, EncodingError, check_complete, create_decoder
-from ir3de_gateway.experts.transport import ConnectionClosedError, InvalidResponseError
+from ir3de_gateway.transport import ConnectionClosedError, InvalidResponseError
+from ir3de_gateway.transport.decoding import MAX_STEP_BYTES, EncodingError, create_decoder
 
 CONTENT = b"".join(b"data: %d\n\n" % n for n in range(3_000))
 
@@ -33,6 +33,7 @@ ENCODINGS: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
     "x-gzip": ("x-gzip", gzip.compress),
     "gzip of several members": ("gzip", lambda content: gzip.compress(content[:99]) + gzip.compress(content[99:])),
     "gzip of empty members": ("gzip", lambda content: gzip.compress(b"") + gzip.compress(content) + gzip.compress(b"")),
+    "gzip with padding": ("gzip", lambda content: gzip.compress(content[:99]) + bytes(9) + gzip.compress(content[99:])),
     "deflate": ("deflate", zlib.compress),
     "bare deflate": ("deflate", compress_raw),
     "zstd": ("zstd", compress_zstd),
@@ -50,7 +51,7 @@ def decode(encoding: str, data: bytes, step: int) -> tuple[bytes, int]:
         pieces.append(decoder.decode(data[start : start + step]))
         while decoder.has_more:
             pieces.append(decoder.decode(b""))
-    check_complete(decoder)
+    decoder.check_complete()
     return b"".join(pieces), max(map(len, pieces))
 
 

@@ -14,9 +14,9 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from ir3de_gateway.experts.http1 import MAX_BUFFERED_BYTES, Http1Connection
-from ir3de_gateway.experts.http_transport import HttpTransport
-from ir3de_gateway.experts.transport import Destination, UpstreamCall
+from ir3de_gateway.transport import Destination, UpstreamCall
+from ir3de_gateway.transport.http1 import MAX_BUFFERED_BYTES, Http1Connection
+from ir3de_gateway.transport.pool import HttpTransport
 from raw_sockets import (
     DONE,
     FIRST,

@@ -8,8 +8,7 @@ from itertools import count
 
 import pytest
 
-from ir3de_gateway.experts import http_transport
-from ir3de_gateway.experts.transport import Destination
+from ir3de_gateway.transport import Destination, pool
 from raw_sockets import GOOD, answer, ask
 from raw_upstream import RawGateway
 
@@ -19,7 +18,7 @@ KEPT_SECONDS = count(600)
 def test_a_connection_that_was_closed_meanwhile_is_no_failure(
     raw_gateway: RawGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_transport, "CLOSE_DETECTION_S", 60.0)  # on a busy machine it may take long to notice
+    monkeypatch.setattr(pool, "CLOSE_DETECTION_S", 60.0)  # on a busy machine it may take long to notice
 
     async def closes_unannounced(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(answer(200, GOOD))
@@ -32,7 +31,7 @@ def test_a_connection_that_was_closed_meanwhile_is_no_failure(
 
 
 def test_a_request_that_is_sent_again_says_so(raw_gateway: RawGateway, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_transport, "CLOSE_DETECTION_S", 60.0)
+    monkeypatch.setattr(pool, "CLOSE_DETECTION_S", 60.0)
 
     async def closes_at_the_second_request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(answer(200, GOOD))
@@ -65,7 +64,7 @@ class ClosesAKeptConnection:
 def test_what_would_be_stored_twice_is_not_sent_again_nor_anything_where_that_is_switched_off(
     raw_gateway: RawGateway, monkeypatch: pytest.MonkeyPatch, more: dict[str, object], resend: bool
 ) -> None:
-    monkeypatch.setattr(http_transport, "CLOSE_DETECTION_S", 60.0)
+    monkeypatch.setattr(pool, "CLOSE_DETECTION_S", 60.0)
     # connections that no other test has left, and that are kept however long it takes from one request to the next
     there = Destination(raw_gateway.law.config.base_url, keep_alive=next(KEPT_SECONDS))
     monkeypatch.setattr(raw_gateway.law, "destination", there)

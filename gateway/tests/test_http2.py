@@ -8,18 +8,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-
-pytest.importorskip("h2")
-
+from h2.config import H2Configuration
+from h2.connection import H2Connection
 from h2.errors import ErrorCodes
 
 from http2_server import Act, Asked, Http2Server
 from ir3de_gateway.config.experts import TlsFiles
-from ir3de_gateway.experts import http_transport
-from ir3de_gateway.experts.http1 import MAX_BUFFERED_BYTES, Http1Connection
-from ir3de_gateway.experts.http2 import Http2Answer
-from ir3de_gateway.experts.http_transport import HttpTransport
-from ir3de_gateway.experts.transport import ConnectionClosedError, Destination, InvalidResponseError
+from ir3de_gateway.transport import ConnectionClosedError, Destination, InvalidResponseError, http2, pool
+from ir3de_gateway.transport.http1 import MAX_BUFFERED_BYTES, Http1Connection
+from ir3de_gateway.transport.http2 import Http2Answer, Http2Connection
+from ir3de_gateway.transport.pool import HttpTransport
 from test_tls_and_proxies import server_context, tunnel
 from transport_servers import ANSWER, BODY, TLS, call_to, exchange, listening, never, replies, run, usual_environment  # noqa: F401
 
@@ -95,6 +93,65 @@ def test_bodies_larger_than_the_windows() -> None:
     run(work)
 
 
+class _Line:
+    """A transport that keeps what is written to it."""
+
+    def __init__(self) -> None:
+        self.written = b""
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+    def is_closing(self) -> bool:
+        return False
+
+
+def test_frames_arrive_in_any_pieces_and_more_than_one_window_of_them() -> None:
+    content = bytes(range(256)) * 2
+
+    async def exchange_in_pieces(cut: int) -> bytes:
+        line, server = _Line(), H2Connection(H2Configuration(client_side=False))
+        connection = Http2Connection()
+        connection.connection_made(line)  # type: ignore[arg-type]
+        sending = asyncio.create_task(connection.send("a", "/v1", b"", b"{}", never()))
+        await asyncio.sleep(0)
+        server.initiate_connection()
+        server.receive_data(line.written)
+        server.send_headers(1, [(":status", "200")])
+        for place in range(0, len(content), 128):
+            server.send_data(1, content[place : place + 128], end_stream=place + 128 >= len(content))
+        data = server.data_to_send()
+        connection.data_received(data[:cut])
+        connection.data_received(data[cut:])
+        answer, body = await sending, b""
+        while piece := await answer.read(never()):
+            body += piece
+        return body
+
+    async def work(transport: HttpTransport) -> None:
+        for cut in range(1, 700, 7):
+            assert await exchange_in_pieces(cut) == content
+
+    run(work)
+
+
+def test_a_connection_carries_more_than_its_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http2, "CONNECTION_WINDOW_BYTES", 1 << 16)
+
+    async def answer_much(server: Http2Server, asked: Asked) -> None:
+        server.start(asked)
+        await server.send(asked, bytes(1 << 18), end=True)
+
+    async def work(transport: HttpTransport) -> None:
+        async with serving(answer_much) as (there, servers):
+            for _ in range(3):
+                assert await exchange(transport, there) == (200, bytes(1 << 18))
+            assert len(servers) == 1
+            transport.close()
+
+    run(work)
+
+
 def test_a_stream_that_nobody_reads_waits_and_holds_up_no_other() -> None:
     sent = 0
 
@@ -151,7 +208,7 @@ def test_what_a_server_refuses_to_handle_is_sent_again_once(may_resend: bool) ->
 def test_a_request_on_an_idle_connection_that_closes_is_sent_again_once(
     may_resend: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_transport, "CLOSE_DETECTION_S", 60.0)
+    monkeypatch.setattr(pool, "CLOSE_DETECTION_S", 60.0)
 
     async def answer_once(server: Http2Server, asked: Asked) -> None:
         if asked.stream == 1:

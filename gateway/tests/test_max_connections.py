@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from ir3de_gateway.experts.http_transport import HttpTransport
-from ir3de_gateway.experts.transport import Destination, NoConnectionError, UnreachableError
+from ir3de_gateway.transport import Destination, NoConnectionError, UnreachableError
+from ir3de_gateway.transport.pool import HttpTransport
 from transport_servers import ANSWER, call_to, exchange, listening, replies, request_of, run, usual_environment  # noqa: F401
 
 

@@ -11,10 +11,9 @@ from contextlib import ExitStack, suppress
 
 import pytest
 
-from ir3de_gateway.experts import name_resolution
-from ir3de_gateway.experts.http_transport import HttpTransport
-from ir3de_gateway.experts.name_resolution import AddressInfo, NameResolver
-from ir3de_gateway.experts.transport import UnreachableError
+from ir3de_gateway.transport import UnreachableError, connecting
+from ir3de_gateway.transport.connecting import AddressInfo, NameResolver
+from ir3de_gateway.transport.pool import HttpTransport
 from transport_servers import ANSWER, call_to, exchange, listening, replies, run, usual_environment  # noqa: F401
 
 
@@ -38,7 +37,7 @@ class Names:
 @pytest.fixture
 def names(monkeypatch: pytest.MonkeyPatch) -> Iterator[Names]:
     names = Names()
-    monkeypatch.setattr(name_resolution, "look_up", names.look_up)
+    monkeypatch.setattr(connecting, "look_up", names.look_up)
     yield names
     names.go_on.set()
 
@@ -72,7 +71,7 @@ def test_answers_are_kept_and_the_last_good_one_while_the_resolver_fails(
         found.append((await resolver.resolve("good.example", 80))[0][4])
         names.known["good.example"] = ["127.0.0.2"]
         found.append((await resolver.resolve("good.example", 81))[0][4])
-        monkeypatch.setattr(name_resolution, "ANSWER_TTL_S", -1.0)
+        monkeypatch.setattr(connecting, "ANSWER_TTL_S", -1.0)
         resolver = NameResolver()
         found.append((await resolver.resolve("good.example", 82))[0][4])
         names.known.clear()
@@ -85,8 +84,8 @@ def test_answers_are_kept_and_the_last_good_one_while_the_resolver_fails(
 
 
 def test_a_known_name_is_used_while_its_new_look_up_hangs(names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(name_resolution, "ANSWER_TTL_S", -1.0)
-    monkeypatch.setattr(name_resolution, "REFRESH_PATIENCE_S", 0.01)
+    monkeypatch.setattr(connecting, "ANSWER_TTL_S", -1.0)
+    monkeypatch.setattr(connecting, "REFRESH_PATIENCE_S", 0.01)
     names.known["hangs.example"] = ["127.0.0.1"]
 
     async def look_up_twice() -> None:

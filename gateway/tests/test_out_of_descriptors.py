@@ -11,7 +11,7 @@ import pytest
 SCRIPT = """
 import asyncio, json, logging, os, resource, sys
 from ir3de_gateway.config.experts import ExpertConfig
-from ir3de_gateway.experts.http_transport import HttpTransport
+from ir3de_gateway.transport.pool import HttpTransport
 from ir3de_gateway.experts.snapshot import Expert
 from ir3de_gateway.experts.upstream import UpstreamFailure, UpstreamRequest
 

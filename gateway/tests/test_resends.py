@@ -7,14 +7,9 @@ from typing import Any
 
 import pytest
 
-from ir3de_gateway.experts.http1 import Http1Connection
-from ir3de_gateway.experts.http_transport import HttpTransport
-from ir3de_gateway.experts.transport import (
-    ConnectionClosedError,
-    Destination,
-    InvalidResponseError,
-    UpstreamCall,
-)
+from ir3de_gateway.transport import ConnectionClosedError, Destination, InvalidResponseError, UpstreamCall
+from ir3de_gateway.transport.http1 import Http1Connection
+from ir3de_gateway.transport.pool import HttpTransport
 from transport_servers import ANSWER, call_to, exchange, listening, never, replies, request_of, run, usual_environment  # noqa: F401
 
 

@@ -9,9 +9,9 @@ from contextlib import suppress
 import pytest
 
 from ir3de_gateway.config.experts import TlsFiles
-from ir3de_gateway.experts.connecting import Origin
-from ir3de_gateway.experts.http_transport import HttpTransport
-from ir3de_gateway.experts.transport import Destination, UnreachableError
+from ir3de_gateway.transport import Destination, UnreachableError
+from ir3de_gateway.transport.connecting import Origin
+from ir3de_gateway.transport.pool import HttpTransport
 from transport_servers import ANSWER, TLS, exchange, listening, replies, run, usual_environment  # noqa: F401
 
 

@@ -10,7 +10,7 @@ from ir3de_gateway.config import yaml_parser
 from ir3de_gateway.config.load import ConfigError, parse_config
 from ir3de_gateway.config.models import Config
 from ir3de_gateway.experts.snapshot import Expert
-from ir3de_gateway.experts.transport import Destination
+from ir3de_gateway.transport import Destination
 from transport_servers import TLS
 
 EXPERT = "router: {path: router}\nexperts:\n  - name: law\n    base_url: BASE\n"

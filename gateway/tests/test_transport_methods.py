@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("h2")
 
 from http2_server import Asked, Http2Server
-from ir3de_gateway.experts.http_transport import HttpTransport
+from ir3de_gateway.transport.pool import HttpTransport
 from test_http2 import serving
 from transport_servers import ANSWER, exchange, listening, replies, run, usual_environment  # noqa: F401
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from ir3de_gateway.experts.http_transport import HttpTransport
-from ir3de_gateway.experts.transport import Destination, UpstreamCall
+from ir3de_gateway.transport import Destination, UpstreamCall
+from ir3de_gateway.transport.pool import HttpTransport
 
 TLS = Path(__file__).parent / "tls"
 BODY = b'{"model": "m"}'

@@ -11,7 +11,7 @@ calls these:
     wire/                 the formats of the APIs: turns, the end of a stream, usage, errors
     translation/          requests and answers of Anthropic's API as those of OpenAI's, and the reverse
     experts/upstream      one exchange with an expert, and its timeouts; also circuit breakers and concurrency limits
-    experts/transport     the interface of what sends requests to experts; `http_transport` is what does
+    transport/            sends requests to experts, over HTTP/1.1 or HTTP/2
     provenance            headers and a field of the body that say which expert answered, and why
     hooks/                the operator's own callables before a request and after its answer
     requests/answer_cache answers that are given again to equal requests
@@ -41,20 +41,20 @@ from ir3de.serving import export_lazily
 if TYPE_CHECKING:
     from ir3de_gateway.app import create_app
     from ir3de_gateway.config.models import Config
-    from ir3de_gateway.experts.http_transport import HttpTransport
-    from ir3de_gateway.experts.transport import Destination, UpstreamCall
     from ir3de_gateway.gateway import Gateway
     from ir3de_gateway.hooks.hook import AfterHook, BeforeHook, HookAnswer, HookRefusal, HookRequest, HookVerdict
     from ir3de_gateway.local import local_model
     from ir3de_gateway.server import application, serve
+    from ir3de_gateway.transport import Destination, UpstreamCall
+    from ir3de_gateway.transport.pool import HttpTransport
 else:
     __getattr__, __dir__ = export_lazily(
         __name__,
         {
             "app": "create_app",
             "config.models": "Config",
-            "experts.http_transport": "HttpTransport",
-            "experts.transport": "Destination UpstreamCall",
+            "transport": "Destination UpstreamCall",
+            "transport.pool": "HttpTransport",
             "gateway": "Gateway",
             "hooks.hook": "AfterHook BeforeHook HookAnswer HookRefusal HookRequest HookVerdict",
             "local": "local_model",

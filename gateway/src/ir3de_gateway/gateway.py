@@ -17,7 +17,6 @@ from ir3de_gateway.admin.state import StateFolder
 from ir3de_gateway.api_errors import ApiError
 from ir3de_gateway.config.models import Config
 from ir3de_gateway.experts.health import HealthChecker
-from ir3de_gateway.experts.http_transport import HttpTransport
 from ir3de_gateway.experts.snapshot import LiveSnapshot, Snapshot
 from ir3de_gateway.hooks.runner import HookRunner, load_hooks
 from ir3de_gateway.keys.store import CHECK_INTERVAL_S, KeyStore, read_keys_in_force
@@ -26,6 +25,7 @@ from ir3de_gateway.requests.client_response import StallWatch
 from ir3de_gateway.requests.pins import TIDY_INTERVAL_S, Pins, create_pins
 from ir3de_gateway.telemetry.observer import Observer
 from ir3de_gateway.telemetry.tracing import Tracing
+from ir3de_gateway.transport.pool import HttpTransport
 from ir3de_gateway.workers.folder import get_worker_folder
 
 

@@ -15,7 +15,6 @@ from ir3de_gateway.exchange.preparing import prepare_translation
 from ir3de_gateway.exchange.relaying import end_broken_stream, relay_stream, relay_whole
 from ir3de_gateway.experts.admission import admit, record_failure
 from ir3de_gateway.experts.snapshot import Expert
-from ir3de_gateway.experts.transport import RequestBody
 from ir3de_gateway.experts.upstream import (
     RETRYABLE_STATUSES,
     UpstreamFailure,
@@ -26,6 +25,7 @@ from ir3de_gateway.experts.upstream import (
 from ir3de_gateway.headers import compile_header_filter
 from ir3de_gateway.requests.forwarding import build_head, build_path
 from ir3de_gateway.translation.response import TranslatedResponse
+from ir3de_gateway.transport import RequestBody
 
 SLOW_CLIENT_S = 1.0  # an expert may break off an answer that the client does not take for that long
 

@@ -15,7 +15,7 @@ from ir3de_gateway.config.experts import ExpertConfig, ReplicaConfig, read_varia
 from ir3de_gateway.experts.circuit_breaker import CELLS, Cells, CircuitBreaker
 from ir3de_gateway.experts.circuit_breaker import State as BreakerState
 from ir3de_gateway.experts.concurrency import ConcurrencyLimit, create_limit
-from ir3de_gateway.experts.transport import Destination
+from ir3de_gateway.transport import Destination
 from ir3de_gateway.workers.table import find_worker_row
 
 WARN_INTERVAL_S = 60.0

@@ -9,7 +9,7 @@ from time import monotonic
 
 from ir3de_gateway.experts.expert import Replica
 from ir3de_gateway.experts.snapshot import LiveSnapshot
-from ir3de_gateway.experts.transport import NoConnectionError, OutOfResourcesError, Transport, UpstreamCall
+from ir3de_gateway.transport import NoConnectionError, OutOfResourcesError, Transport, UpstreamCall
 
 LOOK_S = 1.0  # between two looks at what is due, at most: other replicas may have been configured
 MAX_BODY_BYTES = 1 << 20  # of an answer, which is read so that its connection can be kept

@@ -14,10 +14,9 @@ from typing import Any, Self
 from pydantic_core import from_json
 
 from ir3de_gateway.experts.circuit_breaker import parse_retry_after
-from ir3de_gateway.experts.decoding import Decoder, EncodingError, check_complete, create_decoder
-from ir3de_gateway.experts.http_transport import CLOSE_DETECTION_S
 from ir3de_gateway.experts.snapshot import Expert
-from ir3de_gateway.experts.transport import (
+from ir3de_gateway.headers import filter_response_headers
+from ir3de_gateway.transport import (
     InvalidResponseError,
     NoConnectionError,
     OutOfResourcesError,
@@ -27,7 +26,8 @@ from ir3de_gateway.experts.transport import (
     UpstreamAnswer,
     UpstreamCall,
 )
-from ir3de_gateway.headers import filter_response_headers
+from ir3de_gateway.transport.decoding import Decoder, EncodingError, create_decoder
+from ir3de_gateway.transport.pool import CLOSE_DETECTION_S
 
 RETRYABLE_STATUSES = frozenset((408, 429))  # and 5xx: another expert is asked
 _NO_FAULT_STATUSES = frozenset((429, 501, 505))  # it has too much to do, or not what the request wants
@@ -108,7 +108,7 @@ class UpstreamResponse:
         while True:
             piece = b"" if decoder.has_more else await self._answer.read(deadline)
             if not piece and not decoder.has_more:
-                check_complete(decoder)
+                decoder.check_complete()
                 return b""
             if content := decoder.decode(piece):
                 return content

@@ -21,7 +21,7 @@ from ir3de_gateway.admin.bounded import run_in_thread
 from ir3de_gateway.api_errors import ApiError
 from ir3de_gateway.config.experts import read_variable
 from ir3de_gateway.config.models import HookConfig
-from ir3de_gateway.experts.transport import Destination, Transport, UpstreamCall
+from ir3de_gateway.transport import Destination, Transport, UpstreamCall
 
 MAX_THREADS = 128  # of one hook, blocked ones included
 MAX_VERDICT_BYTES = 64 << 20

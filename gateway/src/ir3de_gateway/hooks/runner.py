@@ -8,11 +8,11 @@ from typing import Any, Literal, NamedTuple
 
 from ir3de_gateway.api_errors import ApiError
 from ir3de_gateway.config.models import Hooks
-from ir3de_gateway.experts.transport import Transport
 from ir3de_gateway.hooks.hook import Hook, build_refusal
 from ir3de_gateway.requests.field_names import check_nested
 from ir3de_gateway.requests.json_body import SMALL_BYTES, run_beside
 from ir3de_gateway.requests.model_texts import Slot, list_answer_slots, list_request_slots, list_whole_slots
+from ir3de_gateway.transport import Transport
 from ir3de_gateway.wire.event_stream import Event, read_events
 
 Count = Callable[[str, str], None]  # the label of a hook, and the outcome of its call

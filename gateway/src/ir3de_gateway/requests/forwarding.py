@@ -7,10 +7,10 @@ from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote
 
 from ir3de_gateway.experts.snapshot import Expert
-from ir3de_gateway.experts.transport import RequestBody
 from ir3de_gateway.headers import JSON_KINDS, HeaderFilter, HeaderList, build_upstream_head
 from ir3de_gateway.requests.controls import FIELD
 from ir3de_gateway.requests.json_body import JsonBody
+from ir3de_gateway.transport import RequestBody
 from ir3de_gateway.wire.formats import WireFormat
 
 _UNQUOTED = "!$&'()*+,-./:;=?@_~%"  # characters of a query that are forwarded as they are

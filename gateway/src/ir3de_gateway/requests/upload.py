@@ -16,10 +16,10 @@ from starlette.types import Receive
 from ir3de_gateway.api_errors import ApiError, ClientDisconnect
 from ir3de_gateway.config.models import Limits
 from ir3de_gateway.experts.snapshot import Expert
-from ir3de_gateway.experts.transport import RequestBody
 from ir3de_gateway.requests.client import ClientConnection, build_too_large_error
 from ir3de_gateway.requests.controls import FIELD
 from ir3de_gateway.requests.multipart import FormReader, read_boundary
+from ir3de_gateway.transport import RequestBody
 
 MEMORY_BYTES = 1 << 20  # of an upload; the rest is written to a file
 HEAD_ROOM_BYTES = 1 << 16  # before the form, for the model

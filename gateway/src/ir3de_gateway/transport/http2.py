@@ -1,4 +1,4 @@
-"""A connection that speaks HTTP/2, on h2: many calls at once. Experts get it that have `http2: true`."""
+"""A connection with HTTP/2, on h2: many calls at once. Experts with `http2: true` use it."""
 
 from __future__ import annotations
 
@@ -9,28 +9,21 @@ from typing import Any
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.errors import ErrorCodes
-from h2.events import (
-    DataReceived,
-    Event,
-    ResponseReceived,
-    StreamEnded,
-    StreamReset,
-    WindowUpdated,
-)
+from h2.events import DataReceived, Event, ResponseReceived, StreamEnded, StreamReset, WindowUpdated
 from h2.exceptions import H2Error, ProtocolError
 from h2.settings import SettingCodes
 
-from ir3de_gateway.experts.http1 import MAX_BUFFERED_BYTES, MAX_HEAD_BYTES, Http1Connection
-from ir3de_gateway.experts.transport import ConnectionClosedError, InvalidResponseError, RequestBody
+from ir3de_gateway.transport import ConnectionClosedError, InvalidResponseError, RequestBody
+from ir3de_gateway.transport.http1 import MAX_BUFFERED_BYTES, MAX_HEAD_BYTES, Http1Connection
 
-CONNECTION_WINDOW_BYTES = 1 << 24  # large: the windows of the streams slow down those that are not read
+CONNECTION_WINDOW_BYTES = 1 << 24  # large: each stream has its own window against unread data
 _GOAWAY = 0x07
 _FRAME_HEAD_BYTES = 9
 _UNSENT = frozenset((b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"))  # RFC 9113
 
 
 class RefusedError(ConnectionClosedError):
-    """The server says that it did nothing about this request: it may be sent again."""
+    """The server did not process this request: it may be sent again."""
 
 
 class Http2Connection(asyncio.Protocol):
@@ -41,11 +34,11 @@ class Http2Connection(asyncio.Protocol):
         self.loop = asyncio.get_running_loop()
         self.idle_since = self.loop.time()
         self.streams: dict[int, Http2Answer] = {}
-        self._is_going = False  # the server takes no more requests here
+        self._is_closing = False  # the server accepts no more requests here
         self._has_served = False
         self._unacknowledged = 0
         self._incomplete = b""  # the beginning of a frame
-        # h2 checks what the server sends. Our own headers have been checked: they come from an HTTP/1.1 parser
+        # h2 validates what the server sends. Our own headers come from an HTTP/1.1 parser, which has validated them
         self._h2 = H2Connection(
             H2Configuration(client_side=True, header_encoding=None, validate_outbound_headers=False)
         )
@@ -53,7 +46,7 @@ class Http2Connection(asyncio.Protocol):
     @property
     def is_usable(self) -> bool:
         """Whether it can take another request."""
-        if self._is_going or self.transport.is_closing():
+        if self._is_closing or self.transport.is_closing():
             return False
         return len(self.streams) < int(self._h2.remote_settings.max_concurrent_streams)
 
@@ -63,7 +56,7 @@ class Http2Connection(asyncio.Protocol):
 
     @property
     def is_kept(self) -> bool:
-        """Whether it has served before and does nothing now."""
+        """Whether it has served before and is idle now."""
         return self._has_served and not self.streams
 
     async def send(
@@ -78,11 +71,10 @@ class Http2Connection(asyncio.Protocol):
             await self._send_body(answer, body, deadline)
             while not answer.status:
                 await answer.wait(deadline)
-        except H2Error as error:
+        except BaseException as error:
             answer.close()
-            raise ConnectionClosedError(str(error)) from error
-        except BaseException:
-            answer.close()
+            if isinstance(error, H2Error):
+                raise ConnectionClosedError(str(error)) from error
             raise
         return answer
 
@@ -102,21 +94,21 @@ class Http2Connection(asyncio.Protocol):
             self.transport.write(data)
 
     def acknowledge(self, number: int, size: int) -> None:
-        """So many bytes of a stream were read: the server may send more."""
+        """Let the server send as many more bytes of a stream as were read."""
         if not self._is_open(number):
             return
         self._h2.increment_flow_control_window(size, number)
         self.flush()
 
     def end(self, answer: Http2Answer) -> None:
-        """Forget a stream; one that goes on is reset."""
+        """Drop a stream; reset it if it is not complete."""
         if self.streams.pop(answer.number, None) is None:
             return
         if not answer.has_ended and self._is_open(answer.number):
             self._h2.reset_stream(answer.number, ErrorCodes.CANCEL)
             self.flush()
         self.idle_since, self._has_served = self.loop.time(), True
-        if self._is_going and not self.streams:
+        if self._is_closing and not self.streams:
             self.transport.close()
 
     def _is_open(self, number: int) -> bool:
@@ -125,7 +117,7 @@ class Http2Connection(asyncio.Protocol):
         stream = self._h2.streams.get(number)
         return stream is not None and stream.open
 
-    # asyncio's calls --------------------------------------------------------------------------------------------
+    # asyncio's callbacks ----------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport
@@ -146,7 +138,7 @@ class Http2Connection(asyncio.Protocol):
             self.transport.abort()
 
     def _take_out_goaway(self, data: bytes) -> bytes:
-        """The whole frames of the data but for GOAWAY: h2 would end the connection, though streams may go on."""
+        """The complete frames of the data without GOAWAY: h2 would end the connection, though streams may continue."""
         data, start, kept = self._incomplete + data, 0, []
         while len(data) - start >= _FRAME_HEAD_BYTES:
             end = start + _FRAME_HEAD_BYTES + int.from_bytes(data[start : start + 3])
@@ -164,8 +156,8 @@ class Http2Connection(asyncio.Protocol):
         return b"".join(kept)
 
     def _stop_sending(self, last: int) -> None:
-        """The server takes no more streams here; it has done nothing about those after the last one."""
-        self._is_going = True
+        """The server accepts no more streams here, and did not process those after the last one."""
+        self._is_closing = True
         for number, answer in list(self.streams.items()):
             if number > last:
                 answer.fail(RefusedError("the server closes the connection"))
@@ -188,9 +180,7 @@ class Http2Connection(asyncio.Protocol):
             self._unacknowledged += event.flow_controlled_length or 0
             if self._unacknowledged > CONNECTION_WINDOW_BYTES // 2:
                 self._h2.increment_flow_control_window(self._unacknowledged)
-                self._has_served = False
-        self._unacknowledged = 0
-        self._incomplete = b""  # the beginning of a frame
+                self._unacknowledged = 0
         answer = self.streams.get(getattr(event, "stream_id", None) or 0)
         if answer is not None:
             answer.handle(event)
@@ -205,7 +195,7 @@ class Http2Answer:
         self.headers: list[tuple[bytes, bytes]] = []
         self.has_ended = False
         self._pieces: list[bytes] = []
-        self._size = 0  # with what flow control counts beside the data
+        self._size = 0  # as flow control counts it, with padding
         self._error: OSError | None = None
         self._waiter: asyncio.Future[None] | None = None
 
@@ -250,7 +240,7 @@ class Http2Answer:
         self.wake()
 
     def handle(self, event: Event) -> None:
-        """What the server says about this stream."""
+        """Apply an event of this stream."""
         if isinstance(event, ResponseReceived):
             pairs = [(bytes(name), bytes(value)) for name, value in event.headers or ()]
             self.status = int(dict(pairs)[b":status"])
@@ -269,7 +259,7 @@ class Http2Answer:
 
 
 class NegotiatedConnection(asyncio.Protocol):
-    """Becomes a connection with HTTP/2 or HTTP/1.1, whichever the server chose when TLS began."""
+    """Becomes a connection with HTTP/2 or HTTP/1.1, as the server chose in the TLS handshake."""
 
     def __init__(self, keep: Callable[[Http1Connection], None]) -> None:
         self._keep, self._early = keep, bytearray()

@@ -1,4 +1,4 @@
-"""The transport: connections to experts that are kept for the next call, by destination."""
+"""The transport: connections to experts by destination, kept for the next call."""
 
 from __future__ import annotations
 
@@ -8,26 +8,20 @@ from collections.abc import Callable, Coroutine
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from ir3de_gateway.experts.connecting import Connector, Origin
-from ir3de_gateway.experts.http1 import Http1Connection
-from ir3de_gateway.experts.transport import (
-    ConnectionClosedError,
-    Destination,
-    NoConnectionError,
-    UpstreamAnswer,
-    UpstreamCall,
-)
+from ir3de_gateway.transport import ConnectionClosedError, Destination, NoConnectionError, UpstreamAnswer, UpstreamCall
+from ir3de_gateway.transport.connecting import Connector, Origin
+from ir3de_gateway.transport.http1 import Http1Connection
 
 if TYPE_CHECKING:
-    from ir3de_gateway.experts.http2 import Http2Connection
+    from ir3de_gateway.transport.http2 import Http2Connection
 
 CLOSE_DETECTION_S = 1.0  # a call is sent again only if its kept connection closes within this time
 SWEEP_S = 2.0  # between two looks at idle connections
 
 
 class HttpTransport:
-    """Sends calls over HTTP/1.1 or HTTP/2. It opens as many connections as there are calls at once:
-    `ConcurrencyLimit` bounds these.
+    """Sends calls over HTTP/1.1 or HTTP/2. It opens as many connections as there are concurrent calls, which
+    `ConcurrencyLimit` bounds.
     """
 
     def __init__(self) -> None:
@@ -45,7 +39,7 @@ class HttpTransport:
         return await pool.send(call)
 
     def close(self) -> None:
-        """Close what is idle; calls in flight end by themselves."""
+        """Close idle connections; calls in flight complete."""
         if self._sweep is not None:
             self._sweep.cancel()
             self._sweep = None
@@ -73,8 +67,8 @@ class ConnectionPool:
         self._build_lines = lru_cache(maxsize=64)(self._build_lines_of)
         self._idle: deque[Http1Connection] = deque()
         self._shared: list[Http2Connection] = []
-        self._opening: asyncio.Lock | None = None  # of HTTP/2: one connection serves all who wait for it
-        self._is_http1 = not destination.http2  # or the server was asked, and has nothing else
+        self._opening: asyncio.Lock | None = None  # of HTTP/2: one connection serves all waiting calls
+        self._is_http1 = not destination.http2  # or the server has chosen it
 
     @property
     def is_empty(self) -> bool:
@@ -119,9 +113,9 @@ class ConnectionPool:
     async def _send_http2(self, call: UpstreamCall) -> UpstreamAnswer:
         """Send a call over HTTP/2, if the server has it.
 
-        What the server refuses to handle is sent again, once, and what was sent just as an idle connection closed.
+        A request that the server refuses to process is sent again, once. So is one sent as an idle connection closes.
         """
-        from ir3de_gateway.experts.http2 import RefusedError
+        from ir3de_gateway.transport.http2 import RefusedError
 
         for resends in (0, 1):
             connection = await self._find_shared(call)
@@ -143,7 +137,7 @@ class ConnectionPool:
 
     async def _find_shared(self, call: UpstreamCall) -> Http2Connection | None:
         """A connection with HTTP/2 that can take a call; None if the server has chosen HTTP/1.1."""
-        from ir3de_gateway.experts.http2 import Http2Connection, NegotiatedConnection
+        from ir3de_gateway.transport.http2 import Http2Connection, NegotiatedConnection
 
         if self._opening is None:
             self._opening = asyncio.Lock()
@@ -152,7 +146,7 @@ class ConnectionPool:
             for connection in self._shared:
                 if connection.is_usable:
                     return connection
-            if self._is_http1:  # as one has found out who held the lock before
+            if self._is_http1:  # found by the previous holder of the lock
                 return None
             negotiated: NegotiatedConnection = await self._connector.connect(
                 self._origin,
@@ -177,7 +171,7 @@ class ConnectionPool:
         self._schedule_sweep(self.destination.keep_alive)
 
     def close_idle(self, *, all_of_them: bool = False) -> None:
-        """Close the connections that were idle for too long."""
+        """Close connections that were idle for too long."""
         now = asyncio.get_running_loop().time() if not all_of_them else float("inf")
         oldest = now - self.destination.keep_alive
         while self._idle and (self._idle[0].transport.is_closing() or self._idle[0].idle_since <= oldest):
@@ -188,7 +182,7 @@ class ConnectionPool:
         self._shared = [one for one in self._shared if not one.transport.is_closing()]
 
     def _take_idle(self, seconds: float) -> Http1Connection | None:
-        """A connection that was used within so many seconds."""
+        """A connection that was used within the last `seconds`."""
         while self._idle:
             connection = self._idle.pop()  # the one that was used last
             is_fresh = connection.loop.time() - connection.idle_since < seconds
@@ -201,7 +195,7 @@ class ConnectionPool:
         if call.method != "POST":
             length = b"content-length: %d\r\n" % len(call.body) if call.body else b""
             return b"%b%b%b\r\n" % (self._build_lines_of(call.path, call.method), call.head, length)
-        # clients choose the query: it is not kept
+        # clients choose the query, so it is not cached
         build = self._build_lines_of if "?" in call.path else self._build_lines
         return b"%b%bcontent-length: %d\r\n\r\n" % (build(call.path), call.head, len(call.body))
 
@@ -213,10 +207,10 @@ class ConnectionPool:
 
 
 class LimitedPool(ConnectionPool):
-    """A pool with so many connections at most; calls beyond them wait for one, first come, first served.
+    """A pool with at most `max_connections`; further calls wait for one, first come, first served.
 
-    A connection is opened only where none is idle, so there are never more connections than there were calls at once:
-    it is the calls that are counted. With HTTP/2 they share a connection, and are not.
+    A connection is opened only if none is idle, so there are never more connections than concurrent calls, and it is
+    calls that are counted. With HTTP/2 they share a connection, and are not counted.
     """
 
     def __init__(self, destination: Destination, connector: Connector, schedule_sweep: Callable[[float], None]) -> None:
@@ -238,10 +232,11 @@ class LimitedPool(ConnectionPool):
 
 
 class _CountedAnswer:
-    """An answer whose place in the pool is free again when it is closed."""
+    """An answer that frees its place in the pool when it is closed."""
 
     def __init__(self, answer: UpstreamAnswer, release: Callable[[], None]) -> None:
-        self._answer, self._release = answer, release
+        self._answer = answer
+        self._release: Callable[[], None] | None = release
         self.status, self.headers, self.resends = answer.status, answer.headers, answer.resends
 
     def read(self, deadline: float) -> Coroutine[Any, Any, bytes]:
@@ -249,12 +244,9 @@ class _CountedAnswer:
 
     def close(self) -> None:
         self._answer.close()
-        release, self._release = self._release, _do_nothing
-        release()
-
-
-def _do_nothing() -> None:
-    """In place of a release that was made already."""
+        if self._release is not None:
+            self._release()
+            self._release = None
 
 
 def _limit_connecting(call: UpstreamCall) -> float:

@@ -1,4 +1,11 @@
-"""How the gateway talks to experts: a transport has one method, `send`. `HttpTransport` is the one that is used."""
+"""Sends requests to experts: a transport has one method, `send`. `pool.HttpTransport` implements it.
+
+pool         connections by destination, kept for the next call
+connecting   opens them: names, addresses, proxies, TLS
+http1        a connection with HTTP/1.1
+http2        a connection with HTTP/2
+decoding     decompresses answers
+"""
 
 from __future__ import annotations
 
@@ -8,7 +15,7 @@ from typing import Literal, Protocol
 
 from ir3de_gateway.config.experts import TlsFiles
 
-RequestBody = bytes | memoryview  # the latter: of a large file, which is not held in memory
+RequestBody = bytes | memoryview  # a memoryview: of a large file, which is not held in memory
 
 KEEP_ALIVE_S = 4.0  # many servers close idle connections after 5 seconds
 _OUT_OF_RESOURCES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
@@ -23,7 +30,7 @@ class ConnectionClosedError(OSError):
 
 
 class UnreachableError(OSError):
-    """No connection could be opened; `stage` says what failed."""
+    """No connection could be opened; `stage` is where it failed."""
 
     def __init__(self, message: str, stage: Literal["name", "connect", "tls", "proxy", "time"] = "connect") -> None:
         super().__init__(message)
@@ -31,20 +38,20 @@ class UnreachableError(OSError):
 
 
 class OutOfResourcesError(OSError):
-    """The gateway's own machine has no file descriptors or memory left for a connection. The expert is not to blame."""
+    """The gateway's own machine has no file descriptors or memory left for a connection."""
 
 
 class NoConnectionError(OSError):
-    """All connections that the expert may have are in use, and none has become free in time."""
+    """All connections that the expert may have are in use, and none became free in time."""
 
 
 @dataclass(frozen=True)
 class Destination:
-    """Where an expert is, and how it is connected. Calls to equal destinations share connections."""
+    """Where an expert is, and how to connect to it. Calls to equal destinations share connections."""
 
     base_url: str
-    keep_alive: float = KEEP_ALIVE_S  # seconds that an idle connection is kept
-    http2: bool = False  # offered to https:// servers; those that do not know it get HTTP/1.1
+    keep_alive: float = KEEP_ALIVE_S  # seconds that an idle connection stays open
+    http2: bool = False  # offered to https:// servers; those without it get HTTP/1.1
     tls: TlsFiles | None = None
     max_connections: int | None = None  # with HTTP/1.1, of this process
 
@@ -59,8 +66,8 @@ class UpstreamCall:
     body: RequestBody
     connect_seconds: float  # to open a connection
     deadline: float  # of the answer's head
-    may_resend: bool = True  # whether to send it again where a kept connection closes at once
-    is_repeatable: bool = True  # if not, it is sent on a connection that will hardly be closed just then
+    may_resend: bool = True  # whether to send it again if a reused connection closes at once
+    is_repeatable: bool = True  # if not, it avoids connections that may close soon
     method: str = "POST"
 
 
@@ -72,34 +79,34 @@ class UpstreamAnswer(Protocol):
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """Names are in lower case. Trailers are not among them."""
+        """Names are in lower case. Trailers are not included."""
 
     @property
     def resends(self) -> int:
         """How often the call was sent again."""
 
     async def read(self, deadline: float) -> bytes:
-        """The next piece of the body; none at its end. A body that is cut off raises `ConnectionClosedError`.
+        """The next piece of the body; empty at its end.
 
-        At the deadline, `TimeoutError` is raised.
+        Raises `ConnectionClosedError` if the body is cut off, and `TimeoutError` at the deadline.
         """
 
     def close(self) -> None:
-        """The connection is kept if the answer is complete, and closed otherwise."""
+        """Keep the connection for the next call if the answer is complete; close it otherwise."""
 
 
 class Transport(Protocol):
     """Sends calls to experts."""
 
     async def send(self, call: UpstreamCall) -> UpstreamAnswer:
-        """Send a call and wait for the head of its answer. The body is not kept after that.
+        """Send a call and wait for the head of its answer. The body is released after that.
 
         Raises one of the errors above, or `TimeoutError` at the deadline.
         """
 
 
 def is_out_of_resources(error: BaseException | None) -> bool:
-    """Whether this error, or one that caused it, is about the gateway's own machine."""
+    """Whether this error, or one that caused it, is a lack of resources of the gateway's own machine."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in _OUT_OF_RESOURCES:
             return True

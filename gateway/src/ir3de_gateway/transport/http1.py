@@ -1,4 +1,4 @@
-"""A connection that speaks HTTP/1.1, on httptools: one call at a time."""
+"""A connection with HTTP/1.1, on httptools: one call at a time."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 
 import httptools
 
-from ir3de_gateway.experts.transport import ConnectionClosedError, InvalidResponseError, RequestBody
+from ir3de_gateway.transport import ConnectionClosedError, InvalidResponseError, RequestBody
 
 MAX_BUFFERED_BYTES = 1 << 18  # beyond this, reading from the expert pauses
 MAX_HEAD_BYTES = 1 << 16  # of an answer
-MAX_JOINED_BYTES = 1 << 16  # larger bodies are written by themselves: joining them to their head would copy them
-SLICE_BYTES = 1 << 18  # of these, so much at a time: asyncio copies what the socket does not take at once
+MAX_JOINED_BYTES = 1 << 16  # larger bodies are written separately: joining them to their head would copy them
+SLICE_BYTES = 1 << 18  # written at a time: asyncio copies what the socket does not accept at once
 
 
 class Http1Connection(asyncio.Protocol):
     """One connection, and the answer to the call that it carries.
 
-    `keep` is called when an exchange is over, and the connection can be used again.
+    `keep` is called when an exchange is complete and the connection can be reused.
     """
 
     __slots__ = (
@@ -38,7 +38,7 @@ class Http1Connection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._waits_until = 0.0
         self._unsent: memoryview | None = None  # of a large body
-        self._is_full = False  # the socket takes no more for now
+        self._is_full = False  # the socket accepts no more for now
         self._reset()
 
     def _reset(self) -> None:
@@ -104,24 +104,24 @@ class Http1Connection(asyncio.Protocol):
 
     @property
     def has_received_data(self) -> bool:
-        """Whether anything at all has come."""
+        """Whether any byte has arrived."""
         return self._head_size > 0 or self._has_head
 
     @property
     def is_reusable(self) -> bool:
-        """Whether the exchange is over, to the last byte, and another one may follow."""
+        """Whether the exchange is complete, to the last byte, and another one may follow."""
         unread = self._pieces or self._paused  # unread data would become part of the next answer
         if not self._ended or not self._is_persistent or unread or self._error is not None:
             return False
         if self.transport.is_closing():
             return False
-        # the expert may have answered early, and never read the rest
+        # the expert may have answered early, without reading the rest
         return self._unsent is None and not self.transport.get_write_buffer_size()
 
     # waiting ----------------------------------------------------------------------------------------------------
 
     async def _wait(self, deadline: float) -> None:
-        """Wait for something to happen. One timer serves many waits: it is set anew when it goes off too early."""
+        """Wait for an event. One timer serves many waits: it is set again when it expires too early."""
         self._waits_until = deadline
         if self._timer is None or self._timer.when() > deadline:
             self._set_timer(deadline)
@@ -159,7 +159,7 @@ class Http1Connection(asyncio.Protocol):
         self.transport.abort()
         self._wake()
 
-    # asyncio's calls --------------------------------------------------------------------------------------------
+    # asyncio's callbacks ----------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport
@@ -193,10 +193,10 @@ class Http1Connection(asyncio.Protocol):
             self._error = ConnectionClosedError("the connection was closed")
         self._wake()
 
-    # httptools' calls -------------------------------------------------------------------------------------------
+    # httptools' callbacks ---------------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
-        if self._ended:  # a second answer to one request: do not use this connection again
+        if self._ended:  # a second answer to one request: do not reuse this connection
             self._is_persistent = False
             raise InvalidResponseError("data after the end of the answer")
 
