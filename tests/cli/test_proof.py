@@ -114,7 +114,7 @@ def test_eval_warns_of_prompts_that_were_in_the_fit(router: Path, quiet: list[st
 
 def test_eval_says_in_json_which_prompts_were_in_the_fit(router: Path) -> None:
     found = run_json("eval", router, f"law={LAW}")["in_fit"]
-    assert (found["prompts"], found["told"], found["seen"]) == (120, 120, 120) and "too good" in found["warning"]
+    assert (found["prompts"], found["told"], found["seen"]) == (120, 120, 120) and "too optimistic" in found["warning"]
     assert run_json("eval", router, f"law={HELD_OUT / 'law.txt'}")["in_fit"]["warning"] is None
 
 

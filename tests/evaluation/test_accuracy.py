@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-import ir3de.evaluation.accuracy
+import ir3de.evaluation.prompts
 from demo_router import demo_router
 from ir3de import Router
 from ir3de.corpora import examples as demo
@@ -103,7 +103,7 @@ def test_every_decision_can_be_heard(router: Router) -> None:
 
 def test_batches_change_nothing(router: Router, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = evaluate(router, demo.held_out())
-    monkeypatch.setattr(ir3de.evaluation.accuracy, "BATCH_PROMPTS", 7)
+    monkeypatch.setattr(ir3de.evaluation.prompts, "BATCH_PROMPTS", 7)
     in_small_batches = evaluate(router, demo.held_out())
     assert in_small_batches.confusion == whole.confusion
     assert in_small_batches.calibration_error == pytest.approx(whole.calibration_error)
@@ -111,7 +111,7 @@ def test_batches_change_nothing(router: Router, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_prompts(router: Router, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ir3de.evaluation.accuracy, "BATCH_PROMPTS", 100)
+    monkeypatch.setattr(ir3de.evaluation.prompts, "BATCH_PROMPTS", 100)
 
     def many(count: int) -> Iterator[str]:
         return (f"Is clause {number} of this contract void? " * 20 for number in range(count))

@@ -10,7 +10,7 @@ import tiny
 from ir3de import Router
 from ir3de.evaluation import measure_change
 from ir3de.evaluation.intervals import estimate_difference
-from ir3de.evaluation.mix import weigh_by_mix
+from ir3de.evaluation.prompts import weigh_by_mix
 from ir3de.policies import Policy
 from ir3de.scorers import Blend, Logistic, PromptRidge
 

@@ -14,8 +14,7 @@ from ir3de import Router
 from ir3de.corpora import background
 from ir3de.corpora import examples as demo
 from ir3de.errors import InputError
-from ir3de.evaluation.accuracy import evaluate
-from ir3de.evaluation.coverage import COVERAGES, STEPS, measure_area
+from ir3de.evaluation.accuracy import COVERAGES, STEPS, evaluate, measure_area
 from ir3de.policies import Policy
 from ir3de.routing.decision import Decision
 

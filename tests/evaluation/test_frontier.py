@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import ir3de.evaluation.accuracy
+import ir3de.evaluation.prompts
 import tiny
 from ir3de import Router
 from ir3de.corpora import examples as demo
@@ -127,7 +127,7 @@ def test_several_costs_are_counted_in_units_of_the_first(router: Router) -> None
 
 
 def test_every_prompt_is_routed_once(router: Router, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ir3de.evaluation.accuracy, "BATCH_PROMPTS", 3)
+    monkeypatch.setattr(ir3de.evaluation.prompts, "BATCH_PROMPTS", 3)
     assert measure_frontier(router, {name: iter(texts) for name, texts in TEXTS.items()}) == measure_frontier(
         router, TEXTS
     )

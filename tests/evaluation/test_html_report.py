@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ir3de.evaluation.accuracy import ReliabilityBin
-from ir3de.evaluation.contenders import MAJORITY, TFIDF
 from ir3de.evaluation.html_report.matrix import MAX_BLOCK, MAX_WHOLE, choose_block
 from ir3de.evaluation.html_report.page import write_page
 from ir3de.evaluation.html_report.pictures import find_coverage
 from ir3de.evaluation.html_report.plot import Axis, find_ticks
 from ir3de.evaluation.intervals import Estimate
+from ir3de.evaluation.proof import MAJORITY, TFIDF
 from ir3de.routing.drawing.markup import VOID, make
 from proofs import EACH, NAMES, PROMPTS, make_confusion, make_proof, make_subject
 

@@ -15,7 +15,7 @@ import tiny
 from ir3de import Router
 from ir3de.errors import InputError, UnknownExpertError
 from ir3de.evaluation import Proof, evaluate, prove
-from ir3de.evaluation.proof_folds import NEVER, DealtPrompts, deal_prompts
+from ir3de.evaluation.folds import NEVER, DealtPrompts, deal_prompts
 from ir3de.policies import Policy
 from ir3de.scorers import Blend
 from ir3de.statistics import collect
@@ -209,7 +209,7 @@ def test_an_expert_that_is_only_described_does_no_harm() -> None:
 
 def test_what_cannot_be_proven_is_refused() -> None:
     router = tiny.router(20)
-    with pytest.raises(InputError, match="one expert"):
+    with pytest.raises(InputError, match="at least two experts"):
         prove({"law": tiny.sentences("law", 30)}, embedding=tiny.embedding())
     with pytest.raises(InputError, match=r"too few prompts .* 3 or fewer"):
         prove(tiny.domain_texts(3), embedding=tiny.embedding())

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import ir3de.evaluation.accuracy
+import ir3de.evaluation.prompts
 import ir3de.evaluation.robustness
 from ir3de import Embedding, EntropyTopK, TokenRidge
 from ir3de.corpora import examples as demo
@@ -224,7 +224,7 @@ def test_batches_and_order_change_nothing(monkeypatch: pytest.MonkeyPatch) -> No
     fitted, domains = router(), domain_texts(20, seed=3)
     kinds = [kind for kind in DEFAULT_PERTURBATIONS if not isinstance(kind, Mixed)]
     whole = measure_robustness(fitted, domains, perturbations=kinds)
-    monkeypatch.setattr(ir3de.evaluation.accuracy, "BATCH_PROMPTS", 3)
+    monkeypatch.setattr(ir3de.evaluation.prompts, "BATCH_PROMPTS", 3)
     turned = {name: texts[::-1] for name, texts in reversed(domains.items())}
     again = measure_robustness(fitted, turned, perturbations=kinds)
     for one, other in zip(whole.effects, again.effects, strict=True):

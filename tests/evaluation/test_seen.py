@@ -4,7 +4,7 @@ from pathlib import Path
 
 import tiny
 from ir3de import Router
-from ir3de.evaluation.seen import PromptMemory, SeenPrompts
+from ir3de.evaluation.prompts import PromptMemory, SeenPrompts
 from ir3de.scorers import Blend
 from ir3de.statistics.sample import MAX_PROMPTS
 

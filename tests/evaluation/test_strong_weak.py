@@ -14,8 +14,13 @@ import tiny
 from answered_prompts import answers
 from ir3de import Conversation, Router
 from ir3de.errors import InputError, UnknownExpertError
-from ir3de.evaluation.outcomes import evaluate_outcomes
-from ir3de.evaluation.strong_weak import calibrate_strong_share, find_pair, measure_order, pick_share_threshold
+from ir3de.evaluation.outcomes import (
+    calibrate_strong_share,
+    evaluate_outcomes,
+    find_pair,
+    measure_order,
+    pick_share_threshold,
+)
 from ir3de.policies import Cost, Policy, StrongShare
 
 TRAIN = answers(number=30)

@@ -7,15 +7,14 @@ from typing import Any, TypeVar
 import numpy as np
 import pytest
 
-import ir3de.evaluation.accuracy
+import ir3de.evaluation.prompts
 import tiny
 from answered_prompts import answers
 from demo_router import demo_router
 from ir3de import AllTokens, Average, EntropyTopK, Router
 from ir3de.evaluation.accuracy import evaluate
-from ir3de.evaluation.outcomes import evaluate_outcomes
+from ir3de.evaluation.outcomes import evaluate_outcomes, measure_order
 from ir3de.evaluation.replay import replay_log
-from ir3de.evaluation.strong_weak import measure_order
 from ir3de.evaluation.threshold import calibrate_confidence, calibrate_threshold
 from ir3de.policies import Policy
 from ir3de.scorers import Blend
@@ -91,7 +90,7 @@ def test_figures_are_the_same_in_every_batch_and_order(
 
     expected = measure(LABELLED)
     for length, pairs in arrange(LABELLED):
-        monkeypatch.setattr(ir3de.evaluation.accuracy, "BATCH_PROMPTS", length)
+        monkeypatch.setattr(ir3de.evaluation.prompts, "BATCH_PROMPTS", length)
         assert measure(pairs) == expected, length
 
 
@@ -112,5 +111,5 @@ def test_figures_of_outcomes_and_logs_are_the_same_in_every_batch_and_order(monk
 
     expected = measure(rows, log, gaps)
     for (length, some), (_, others), (_, pairs) in zip(arrange(rows), arrange(log), arrange(gaps), strict=False):
-        monkeypatch.setattr(ir3de.evaluation.accuracy, "BATCH_PROMPTS", length)
+        monkeypatch.setattr(ir3de.evaluation.prompts, "BATCH_PROMPTS", length)
         assert measure(some, others, pairs) == expected, length

@@ -36,7 +36,7 @@ Matrix = Sequence[Sequence[int]]
 
 def headline(report: Report) -> Text:
     """The accuracy, as in a proof, and what it means; how many prompts went right where that is something else."""
-    from ir3de.evaluation.mix import NOTABLE
+    from ir3de.evaluation.prompts import NOTABLE
 
     details = f" of {report.prompts:,} prompts, by the most probable expert"
     if abs(report.accuracy - report.mean_accuracy) > NOTABLE:

@@ -47,7 +47,7 @@ class Proven:
 
     @property
     def is_ready(self) -> bool:
-        from ir3de.evaluation.verdict import is_ready
+        from ir3de.evaluation.proof import is_ready
 
         return self.proof is not None and is_ready(self.proof)
 
@@ -90,7 +90,7 @@ def show_proof(out: Output, proven: Proven, router: Router) -> None:
 
 def accuracy_table(proof: Proof, width: int = PIPE_WIDTH) -> Table:
     """The router, and what else could choose, on the same prompts."""
-    from ir3de.evaluation.verdict import differs_by_expert
+    from ir3de.evaluation.proof import differs_by_expert
 
     has_means = differs_by_expert(proof)
     has_bars = width >= WIDTH_WITH_BARS and not has_means  # the figures say the same
@@ -141,7 +141,7 @@ def _summarise(proof: Proof, width: int) -> Table:
 
 def _list_findings(proof: Proof, width: int) -> Iterator[tuple[str, Text]]:
     """What it abstains on, what more prompts would bring, and whether that is enough."""
-    from ir3de.evaluation.verdict import judge, judge_curve
+    from ir3de.evaluation.proof import judge, judge_curve
 
     found, said = proof.abstained, "none of these prompts"
     if found.count:

@@ -5,23 +5,23 @@ from typing import TYPE_CHECKING
 from ir3de.storage.lazy_exports import export_lazily
 
 if TYPE_CHECKING:
-    from ir3de.evaluation.accuracy import ReliabilityBin, Report, evaluate
+    from ir3de.evaluation.accuracy import CoveragePoint, ReliabilityBin, Report, UnknownReport, evaluate
     from ir3de.evaluation.change import ChangeReport, MovedPrompt, RouterFigures, measure_change
-    from ir3de.evaluation.coverage import CoveragePoint, UnknownReport
     from ir3de.evaluation.frontier import CostQuality, Frontier, FrontierPoint, compute_frontier, measure_frontier
     from ir3de.evaluation.intervals import Estimate
-    from ir3de.evaluation.outcomes import OutcomeReport, evaluate_outcomes
+    from ir3de.evaluation.outcomes import (
+        OutcomeReport,
+        ShareCalibration,
+        StrongWeakReport,
+        calibrate_strong_share,
+        evaluate_outcomes,
+        measure_order,
+    )
     from ir3de.evaluation.perturbations import Case, DroppedWords, FirstTokens, Mixed, Perturbation, Typos, Wrapped
     from ir3de.evaluation.proof import Abstentions, ConfusedPair, Contender, CurvePoint, Proof
     from ir3de.evaluation.proving import prove
     from ir3de.evaluation.replay import ReplayReport, replay_log
     from ir3de.evaluation.robustness import RobustnessReport, measure_robustness
-    from ir3de.evaluation.strong_weak import (
-        ShareCalibration,
-        StrongWeakReport,
-        calibrate_strong_share,
-        measure_order,
-    )
     from ir3de.evaluation.threshold import (
         HeldOut,
         RoutedPrompt,
@@ -40,18 +40,17 @@ else:
     __getattr__, __dir__ = export_lazily(
         __name__,
         {
-            "accuracy": "ReliabilityBin Report evaluate",
+            "accuracy": "CoveragePoint ReliabilityBin Report UnknownReport evaluate",
             "change": "ChangeReport MovedPrompt RouterFigures measure_change",
-            "coverage": "CoveragePoint UnknownReport",
             "frontier": "CostQuality Frontier FrontierPoint compute_frontier measure_frontier",
             "intervals": "Estimate",
-            "outcomes": "OutcomeReport evaluate_outcomes",
+            "outcomes": "OutcomeReport ShareCalibration StrongWeakReport calibrate_strong_share evaluate_outcomes "
+            "measure_order",
             "perturbations": "Case DroppedWords FirstTokens Mixed Perturbation Typos Wrapped",
             "proof": "Abstentions ConfusedPair Contender CurvePoint Proof",
             "proving": "prove",
             "replay": "ReplayReport replay_log",
             "robustness": "RobustnessReport measure_robustness",
-            "strong_weak": "ShareCalibration StrongWeakReport calibrate_strong_share measure_order",
             "threshold": "HeldOut RoutedPrompt Threshold ThresholdCalibration calibrate_confidence calibrate_threshold "
             "count_needed_prompts fit_confidence pick_threshold route_held_out score_held_out",
             "verification": "Check verify",

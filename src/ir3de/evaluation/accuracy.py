@@ -1,36 +1,35 @@
-"""Accuracy, confusion and calibration of a router on prompts whose experts are known."""
+"""Accuracy, confusion, calibration and coverage of a router on prompts whose experts are known."""
 
 from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ir3de.corpora.labelled import Labelled, prompts_of, read_experts
 from ir3de.errors import InputError
-from ir3de.evaluation.coverage import ConfidenceCounts, CoveragePoint, UnknownReport
-from ir3de.evaluation.exact_sum import ExactSum
-from ir3de.evaluation.json_report import JSONReport
-from ir3de.evaluation.seen import PromptMemory
+from ir3de.evaluation.intervals import ExactSum, JSONReport, write_percent
+from ir3de.evaluation.prompts import PromptMemory, route_in_batches
 from ir3de.fitting.domains import require_experts, require_router
 from ir3de.router import Router
 from ir3de.routing.decision import Decision
 
 CONFIDENCE_BINS = 10  # of equal width
-BATCH_PROMPTS = 4_096
-BATCH_CHARACTERS = 4_000_000
-
-Counts = npt.NDArray[np.int64]
-Item = TypeVar("Item")
+STEPS = 1_000  # of confidence: prompts of one step are counted together, so that memory stays bounded
+COVERAGES = (1.0, 0.95, 0.9, 0.8, 0.7, 0.5)  # of the known prompts
+SURE = 0.9
+FALSE_ALARMS = 0.05  # of the known prompts
 MEASURE_INSTEAD = (
     "Measure on prompts that were kept aside (`ir3de.corpora.split_held_out`), or cross-validate: "
     "`prove(router=router)`"
 )
+
+Counts = npt.NDArray[np.int64]
 OnDecision = Callable[[str, str, Decision], None]  # called with the domain, the prompt and the decision
 
 
@@ -47,11 +46,37 @@ class ReliabilityBin:
 
 
 @dataclass(frozen=True)
+class CoveragePoint:
+    """The effect of a threshold: the share of prompts answered, and the share of those that are wrong."""
+
+    threshold: float
+    coverage: float
+    error: float
+    error_with_unknown: float | None  # the same with the unknown prompts; None without them
+
+
+@dataclass(frozen=True)
+class UnknownReport:
+    """Prompts that belong to none of the experts.
+
+    `told` is the share on which the router abstains, `sure` the share above 90 % confidence. `area` is the probability
+    that a known prompt has more confidence than an unknown one: ½ is chance. `told_at_5` is the share below the
+    confidence that 5 % of the known prompts do not reach.
+    """
+
+    prompts: int
+    told: float
+    sure: float
+    area: float
+    told_at_5: float
+
+
+@dataclass(frozen=True)
 class Report(JSONReport):
-    """What `evaluate` found.
+    """The result of `evaluate`.
 
     `accuracy` is the share of the prompts whose most probable expert is their own, as in `Proof`. Costs and
-    abstentions play no part. `mean_accuracy` is the same as a mean over the experts, so that a large expert does not
+    abstentions do not count. `mean_accuracy` is the same as a mean over the experts, so that a large expert does not
     hide a small one.
 
     The other figures are about where prompts went. `confusion[i][j]` counts the prompts of expert i that went to
@@ -89,17 +114,17 @@ class Report(JSONReport):
         from ir3de.routing.notebook import draw_figures
 
         rows = [
-            (name, f"{self.sizes[name]:,}", _percent(self.recall[name]), _percent(self.precision[name]))
+            (name, f"{self.sizes[name]:,}", write_percent(self.recall[name]), write_percent(self.precision[name]))
             for name in self.experts
         ]
-        told = (
-            f"Accuracy {_percent(self.accuracy)}: the share of the prompts whose most probable expert is their own; "
-            f"mean over experts {_percent(self.mean_accuracy)}. "
-            f"Calibration error {_percent(self.calibration_error)}. "
+        summary = (
+            f"Accuracy {write_percent(self.accuracy)}: the share of the prompts whose most probable expert is their "
+            f"own; mean over experts {write_percent(self.mean_accuracy)}. "
+            f"Calibration error {write_percent(self.calibration_error)}. "
             f"The router abstained on {self.abstained:,} prompts."
         )
         heads = "expert", "prompts", "recall", "precision"
-        return draw_figures(f"Report: {self.prompts:,} prompts", [told], heads, rows, self.experts)
+        return draw_figures(f"Report: {self.prompts:,} prompts", [summary], heads, rows, self.experts)
 
 
 def evaluate(
@@ -116,7 +141,7 @@ def evaluate(
 
     `domains` is {expert: prompts}; or prompts, and `labels` is then their experts; or labelled prompts of any shape
     with `label` and `text`, as in `Router.fit`. `unknown` are prompts that belong to none of the experts: the router
-    should abstain on them. If prompts were in the fit, a warning says that the accuracy is too good.
+    should abstain on them. If prompts were in the fit, a warning reports it: the accuracy is then too optimistic.
 
     >>> import ir3de
     >>> router = ir3de.Router.fit({"maths": ["Solve x + 3 = 10."], "law": ["Is this contract void?"]})
@@ -128,13 +153,13 @@ def evaluate(
     given = read_experts(domains, label, text, labels, call="evaluate(router, ")
     memory = PromptMemory.of(router)
 
-    def hear(name: str, prompt: str, decision: Decision) -> None:
+    def observe(name: str, prompt: str, decision: Decision) -> None:
         if memory is not None:
             memory.look_up(name, prompt)
         if on_decision is not None:
             on_decision(name, prompt, decision)
 
-    report = route_and_compare(router, given, unknown, hear)
+    report = route_and_compare(router, given, unknown, observe)
     seen = None if memory is None else memory.count()
     if seen is not None and (warning := seen.describe(MEASURE_INSTEAD)) is not None:
         warnings.warn(warning, stacklevel=2)
@@ -174,7 +199,7 @@ class DecisionCounts:
         self._experts = experts
         self._index = {name: index for index, name in enumerate(experts)}
         self._confusion: Counts = np.zeros((len(experts), len(experts)), np.int64)
-        self._sizes: Counts = np.zeros(len(experts), np.int64)  # prompts of each expert, also where none fitted
+        self._sizes: Counts = np.zeros(len(experts), np.int64)  # prompts of each expert, also those abstained on
         self._best: Counts = np.zeros(len(experts), np.int64)  # and how many of them it is the most probable one for
         self._abstained: Counter[str] = Counter()
         self._out_of_domain = self._answered_right = 0
@@ -253,25 +278,80 @@ class DecisionCounts:
         return np.array([[float(one) for one in sums] for sums in (self._weights, self._right, self._confidence)])
 
 
-def _percent(share: float | None) -> str:
-    return "–" if share is None else f"{100 * share:.1f} %"
+class ConfidenceCounts:
+    """How many right, wrong and unknown prompts have which confidence. Prompts on which it abstains come last."""
+
+    def __init__(self) -> None:
+        self._right, self._wrong, self._unknown = np.zeros((3, STEPS + 2), np.int64)  # step 0: abstained
+        self._abstained = self._sure = 0
+
+    def count(self, decisions: Sequence[Decision], right: npt.NDArray[np.bool_]) -> None:
+        """Count prompts whose experts are known."""
+        steps = _find_steps(decisions)
+        self._right += np.bincount(steps[right], minlength=STEPS + 2)
+        self._wrong += np.bincount(steps[~right], minlength=STEPS + 2)
+
+    def count_unknown(self, decisions: Sequence[Decision]) -> None:
+        """Count prompts that belong to no expert."""
+        self._unknown += np.bincount(_find_steps(decisions), minlength=STEPS + 2)
+        self._abstained += sum(decision.abstained for decision in decisions)
+        self._sure += sum((decision.confidence or 0.0) > SURE for decision in decisions)
+
+    @property
+    def area(self) -> float | None:
+        """How often a right answer has more confidence than a wrong one; None without either."""
+        return measure_area(self._right, self._wrong)
+
+    def find_points(self) -> tuple[CoveragePoint, ...]:
+        """The thresholds that cover certain shares of the known prompts, the smallest first."""
+        right, wrong, unknown = (_count_above(counts) for counts in (self._right, self._wrong, self._unknown))
+        answered = right + wrong
+        total, points = int(self._right.sum() + self._wrong.sum()), dict[int, CoveragePoint]()
+        for coverage in COVERAGES:
+            step = 1 + int(np.argmax(answered[1:] <= coverage * total))  # the last one covers nothing
+            if not answered[step]:
+                continue
+            routed = int(answered[step] + unknown[step])
+            with_unknown = int(wrong[step] + unknown[step]) / routed if self._unknown.any() else None
+            points[step] = CoveragePoint(
+                (step - 1) / STEPS, int(answered[step]) / total, int(wrong[step]) / int(answered[step]), with_unknown
+            )
+        return tuple(points.values())
+
+    def report_unknown(self) -> UnknownReport | None:
+        """The figures of the unknown prompts; None if there were none."""
+        prompts, known = int(self._unknown.sum()), self._right + self._wrong
+        if not prompts:
+            return None
+        area = measure_area(known, self._unknown)
+        assert area is not None
+        allowed = FALSE_ALARMS * int(known.sum())
+        step = int(np.searchsorted(np.cumsum(known), allowed, "right"))  # so many known prompts lie below this step
+        told_at_5 = int(self._unknown[:step].sum()) / prompts
+        return UnknownReport(prompts, self._abstained / prompts, self._sure / prompts, area, told_at_5)
+
+
+def measure_area(higher: npt.NDArray[Any], lower: npt.NDArray[Any]) -> float | None:
+    """P(one of `higher` > one of `lower`) + ½ P(they are equal), from counts for each step.
+
+    >>> measure_area(np.array([0, 1, 1]), np.array([1, 1, 0]))
+    0.875
+    """
+    pairs = int(higher.sum()) * int(lower.sum())
+    below = np.cumsum(lower) - lower
+    return float((higher * (below + lower / 2)).sum() / pairs) if pairs else None
+
+
+def _find_steps(decisions: Sequence[Decision]) -> Counts:
+    """0 for prompts on which the router abstains, else 1 + the step of the confidence."""
+    steps = [0 if one.abstained else 1 + int((one.confidence or 0.0) * STEPS) for one in decisions]
+    return np.array(steps, np.int64)
+
+
+def _count_above(counts: Counts) -> Counts:
+    """How many prompts have that step or a higher one."""
+    return np.cumsum(counts[::-1])[::-1]
 
 
 def _divide(parts: npt.NDArray[Any], wholes: npt.NDArray[Any]) -> list[float | None]:
     return [part / whole if whole else None for part, whole in zip(parts.tolist(), wholes.tolist(), strict=True)]
-
-
-def route_in_batches(
-    router: Router, items: Iterable[Item], text_of: Callable[[Item], str]
-) -> Iterator[tuple[list[Item], list[Decision]]]:
-    """Route the texts of many items, a bounded number of prompts and characters at a time."""
-    batch: list[Item] = []
-    characters = 0
-    for item in items:
-        batch.append(item)
-        characters += len(text_of(item))
-        if len(batch) >= BATCH_PROMPTS or characters >= BATCH_CHARACTERS:
-            yield batch, router.route_batch([text_of(one) for one in batch])
-            batch, characters = [], 0
-    if batch:
-        yield batch, router.route_batch([text_of(one) for one in batch])

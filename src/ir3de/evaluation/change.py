@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ir3de.evaluation.intervals import Estimate, estimate_difference, estimate_weighted_share
-from ir3de.evaluation.json_report import JSONReport
-from ir3de.evaluation.mix import Floats, weigh_by_mix
+from ir3de.evaluation.intervals import Estimate, JSONReport, estimate_difference, estimate_weighted_share
+from ir3de.evaluation.prompts import Floats, weigh_by_mix
 from ir3de.fitting.parts import KeptPrompt
 from ir3de.router import Router
 

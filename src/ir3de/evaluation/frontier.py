@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ir3de.errors import InputError
 from ir3de.evaluation.accuracy import route_and_compare
-from ir3de.evaluation.json_report import JSONReport
+from ir3de.evaluation.intervals import JSONReport
 from ir3de.policies import COSTS, FREE, Cost, Costs, Policy
 from ir3de.router import Router
 from ir3de.routing.decision import Decision

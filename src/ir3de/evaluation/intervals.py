@@ -1,9 +1,10 @@
-"""How sure a measured share is: intervals that hold the true value 95 times in 100."""
+"""Measured values: reports of plain values, sums without rounding, and 95 % intervals."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,15 @@ MAX_SHRINK = 0.8  # of the gain from one doubling of the prompts to the next: no
 
 Flags = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class JSONReport:
+    """A report whose fields are plain values."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -116,6 +126,53 @@ def _expect_gains(patterns: npt.NDArray[np.int64], weights: Floats) -> Floats:
     return np.asarray(last * shrink)
 
 
+def write_percent(share: float | None) -> str:
+    """A share with one digit after the point; a dash for None.
+
+    >>> write_percent(0.9342), write_percent(None)
+    ('93.4 %', '–')
+    """
+    return "–" if share is None else f"{100 * share:.1f} %"
+
+
+def write_points(difference: float) -> str:
+    """A difference of shares, in points, with its sign.
+
+    >>> write_points(0.021)
+    '+2.1'
+    """
+    return f"{100 * difference:+.1f}"
+
+
 def _round(value: float, low: float, high: float) -> Estimate:
-    """Figures that nobody can tell apart are rounded, so that they are the same on every machine."""
+    """Round to six digits, so that figures are the same on every machine."""
     return Estimate(*(round(number, 6) + 0.0 for number in (value, low, high)))
+
+
+class ExactSum:
+    """A sum without any rounding: Shewchuk's partial sums, which `math.fsum` rounds once at the end.
+
+    >>> one, other = ExactSum(), ExactSum()
+    >>> for number in (0.1, 0.2, 0.3):
+    ...     one.add(number)
+    >>> for number in (0.3, 0.2, 0.1):
+    ...     other.add(number)
+    >>> float(one) == float(other), 0.1 + 0.2 + 0.3 == 0.3 + 0.2 + 0.1
+    (True, False)
+    """
+
+    def __init__(self) -> None:
+        self._parts: list[float] = []  # they do not overlap, the smallest first
+
+    def add(self, number: float) -> None:
+        kept = 0
+        for part in self._parts:
+            large, small = (number, part) if abs(number) >= abs(part) else (part, number)
+            number = large + small
+            if rest := small - (number - large):
+                self._parts[kept] = rest
+                kept += 1
+        self._parts[kept:] = [number]
+
+    def __float__(self) -> float:
+        return math.fsum(self._parts)

@@ -1,19 +1,34 @@
-"""Proof before deployment: what a router is worth on prompts that it has not seen.
+"""The proof of a router: what it is worth on prompts that it has not seen, and the verdict in plain sentences.
 
 The prompts are dealt out to folds. Each fold is routed by a router that was fitted without it. Scorer and confidence
 are those of the whole router: they were chosen once, on held-out prompts too, and only the weights are fitted anew.
-Rivals are fitted and asked on the same folds. docs/proof.md says how well that foretells other prompts.
+Rivals are fitted and measured on the same folds. docs/proof.md shows how well that predicts other prompts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
+from ir3de.errors import name_some
 from ir3de.evaluation.accuracy import ReliabilityBin
 from ir3de.evaluation.frontier import Frontier
-from ir3de.evaluation.intervals import Estimate
-from ir3de.evaluation.json_report import JSONReport
+from ir3de.evaluation.intervals import Estimate, JSONReport, write_percent, write_points
+from ir3de.evaluation.prompts import NOTABLE
+from ir3de.router import Router
+from ir3de.statistics.sample import MAX_COPIES, MAX_PROMPTS
+
+TFIDF = "TF-IDF + logistic regression"
+MAJORITY = "always the largest expert"
+FLAT = 0.005  # a curve whose next doubling brings no more than this is flat
+ENOUGH_PROMPTS = 100  # held out, before anything is recommended
+ENOUGH_PROMPTS_EACH = 50  # of an expert, before more are recommended
+ACCURACY = "Accuracy is the share of prompts whose most probable expert is their own, also where the router abstains."
+NOT_COMPARED = (
+    "Not compared with classifiers on an encoder or a language model: --holdout keeps prompts aside to measure those."
+)
+ADD_TFIDF = f"Not compared with {TFIDF}: `pip install scikit-learn` adds it."
 
 
 @dataclass(frozen=True)
@@ -62,9 +77,9 @@ class Abstentions:
 
 @dataclass(frozen=True)
 class Proof(JSONReport):
-    """What a router is worth on prompts that were held out of its fit.
+    """What a router is worth on prompts that were held out of its fit: the result of `prove`.
 
-    `accuracy` is the share of the prompts whose most probable expert is their own. Costs play no part, and a prompt on
+    `accuracy` is the share of the prompts whose most probable expert is their own. Costs do not count, and a prompt on
     which the router abstains counts for the expert that it would have taken. `mean_accuracy` is the same as a mean over
     the experts.
 
@@ -105,16 +120,170 @@ class Proof(JSONReport):
     def _repr_html_(self) -> str:  # what notebooks show
         from ir3de.routing.notebook import draw_figures
 
-        rows = [("this router", _share(self.accuracy), "")]
-        rows += [(one.name, _share(one.accuracy), _points(one.difference)) for one in self.contenders]
+        rows = [("this router", _write_share(self.accuracy), "")]
+        for one in self.contenders:
+            lead = f"{write_points(one.difference.value)} {_write_points_range(one.difference)}"
+            rows.append((one.name, _write_share(one.accuracy), lead))
         title = f"Proof: {self.method}, {self.prompts:,} prompts"
         heads = "on the same prompts", "accuracy (95 %)", "router leads by"
         return draw_figures(title, self.verdict, heads, rows)
 
 
-def _share(found: Estimate) -> str:
-    return f"{100 * found.value:.1f} % ({100 * found.low:.1f} to {100 * found.high:.1f})"
+@dataclass(frozen=True)
+class Judgement:
+    """Whether the router is worth deploying, in a few words, and what to do where that is not clear."""
+
+    kind: Literal["yes", "perhaps", "no"]
+    words: str
+    advice: str = ""
 
 
-def _points(found: Estimate) -> str:
-    return f"{100 * found.value:+.1f} ({100 * found.low:+.1f} to {100 * found.high:+.1f})"
+def judge(proof: Proof) -> Judgement:
+    """Whether routing is worth it, going by what it was compared with. A recommendation needs a real rival."""
+    worse = [one.name for one in proof.contenders if one.difference.high < 0]
+    equal = [one.name for one in proof.contenders if one.difference.low <= 0 <= one.difference.high]
+    rivals = [one.name for one in proof.contenders if one.name != MAJORITY]
+    if worse:
+        return Judgement("no", f"Not as it is: {' and '.join(worse)} did better", _request_prompts(proof))
+    if MAJORITY in equal:
+        return Judgement("no", "Not yet: it is not clearly better than no router", _request_prompts(proof))
+    if proof.prompts < ENOUGH_PROMPTS:
+        few = f"Too early to say: {proof.prompts:,} held-out prompts are few"
+        return Judgement("perhaps", few, _request_prompts(proof))
+    if not proof.contenders:
+        return Judgement("perhaps", "Nothing to compare with was measured")
+    if not rivals:
+        return Judgement("perhaps", "Not compared with a real rival, only with no router", ADD_TFIDF)
+    if equal:
+        return Judgement("yes", f"Worth deploying: as good as {' and '.join(equal)}, and it explains and abstains")
+    return Judgement("yes", f"Worth deploying: better than {' and than '.join(one.name for one in proof.contenders)}")
+
+
+def is_ready(proof: Proof) -> bool:
+    """Whether the router can be served, as far as it was measured."""
+    return judge(proof).kind != "no" and proof.prompts >= ENOUGH_PROMPTS
+
+
+def _request_prompts(proof: Proof) -> str:
+    """How many prompts are missing, of which experts; empty where all have enough."""
+    have = proof.known_each.items()
+    missing = {name: ENOUGH_PROMPTS_EACH - own for name, own in have if own < ENOUGH_PROMPTS_EACH}
+    if not missing:
+        return ""
+    most = sorted(missing, key=lambda name: (-missing[name], name))
+    named = name_some([f"{name} {missing[name]} more" for name in most])
+    return (
+        f"Give each expert at least {ENOUGH_PROMPTS_EACH} different prompts ({named}). Until then, a description "
+        "(--describe) helps an expert that has few."
+    )
+
+
+def give_verdict(proof: Proof) -> tuple[str, ...]:
+    """The findings in sentences, the most important first."""
+    sentences = [_judge_accuracy(proof)]
+    if differs_by_expert(proof):
+        sentences.append(compare_by_expert(proof))
+    sentences += [_compare(contender) for contender in proof.contenders]
+    if (more := judge_curve(proof)) is not None:
+        sentences.append(more)
+    found = judge(proof)
+    return (*sentences, f"{found.words}.", *([found.advice] if found.advice else []))
+
+
+def _judge_accuracy(proof: Proof) -> str:
+    found = proof.accuracy
+    return (
+        f"On prompts like these the router names the right expert {round(100 * found.value)} times in 100 "
+        f"({_write_range(found)} at 95 % confidence)."
+    )
+
+
+def differs_by_expert(proof: Proof) -> bool:
+    """Whether the mean over the experts differs notably from the figure on the mix, of the router or a rival."""
+    measured: list[Proof | Contender] = [proof, *proof.contenders]
+    return any(abs(one.accuracy.value - one.mean_accuracy.value) > NOTABLE for one in measured)
+
+
+def compare_by_expert(proof: Proof) -> str:
+    """The mean over the experts, of the router and its rivals."""
+    others = [f"{one.name} {write_percent(one.mean_accuracy.value)}" for one in proof.contenders]
+    rest = f"; {', '.join(others)}" if others else ""
+    own = write_percent(proof.mean_accuracy.value)
+    return f"As a mean over the experts, each counting the same, the router is right on {own}{rest}."
+
+
+def _compare(contender: Contender) -> str:
+    difference = contender.difference
+    name = "sending everything to the largest expert" if contender.name == MAJORITY else contender.name
+    points, between = f"{100 * abs(difference.value):.1f} points", _write_points_range(difference)
+    if difference.low > 0:
+        return f"It is {points} better than {name} {between}."
+    if difference.high < 0:
+        return f"It is {points} worse than {name} {between}: that would serve these prompts better."
+    points = write_points(difference.value)
+    return f"It is as good as {name}: the difference of {points} points {between} may be chance."
+
+
+def judge_curve(proof: Proof) -> str | None:
+    """The expected effect of more prompts, in one sentence; None where that was not measured."""
+    gain = proof.doubling
+    if gain is None:
+        return None
+    points = f"{write_points(gain.value)} points {_write_points_range(gain)}"
+    if gain.high <= FLAT or (gain.value <= FLAT and gain.high < 4 * FLAT):
+        return f"The learning curve is flat: twice the prompts would bring {points}."
+    if gain.low <= 0:
+        return f"Twice the prompts may bring {points}, or nothing: that is not clear yet."
+    return f"Twice the prompts would bring about {points}."
+
+
+def describe_method(proof: Proof, router: Router, *, can_be_held: int, lacks_sklearn: bool) -> tuple[str, ...]:
+    """How it was measured, and what could not be."""
+    if proof.method == "holdout":
+        notes = [
+            f"{proof.prompts:,} prompts were held out of the fit.",
+            "The router never saw them. To use all prompts, fit again without holding any out.",
+        ]
+    else:
+        few = f"{proof.folds} of {proof.of_folds} folds" if proof.folds < proof.of_folds else f"{proof.folds} folds"
+        notes = [
+            f"{proof.prompts:,} of {proof.known:,} prompts were held out in turn, in {few}.",
+            "The scorer was chosen once, on all prompts; every fold fits its weights anew.",
+        ]
+    notes.append(ACCURACY)
+    if weighted := _describe_weights(proof, can_be_held):
+        notes.append(weighted)
+    if unmeasured := [name for name in proof.experts if proof.recall[name] is None]:
+        notes.append(f"No prompt of {name_some(unmeasured)} could be held out: these figures leave such experts out.")
+    if not router.calibrated:
+        notes.append("Confidence is not calibrated, so it says little here.")
+    if proof.contenders:
+        notes += [NOT_COMPARED, *[ADD_TFIDF] * lacks_sklearn]
+    return tuple(notes)
+
+
+def _describe_weights(proof: Proof, can_be_held: int) -> str:
+    """That the held-out prompts are weighted, where their mix is another than that of all prompts."""
+    held = [sum(row) / proof.prompts for row in proof.confusion]
+    if max(abs(own - share) for own, share in zip(held, proof.mix.values(), strict=True)) <= NOTABLE / 2:
+        return ""
+    reason = f"at most {MAX_PROMPTS:,} of an expert are kept"
+    if max(proof.known_each.values()) <= MAX_PROMPTS:
+        share = write_percent(1 - can_be_held / proof.known)
+        reason = f"prompts with {MAX_COPIES} or more copies, or not kept whole, are never held out ({share} of all)"
+    return (
+        f"Shares are weighted to the mix of all {proof.known:,} prompts, because {reason}; counts are of held-out "
+        "prompts."
+    )
+
+
+def _write_share(found: Estimate) -> str:
+    return f"{write_percent(found.value)} ({_write_range(found)})"
+
+
+def _write_range(found: Estimate) -> str:
+    return f"{100 * found.low:.1f} to {100 * found.high:.1f}"
+
+
+def _write_points_range(found: Estimate) -> str:
+    return f"({write_points(found.low)} to {write_points(found.high)})"

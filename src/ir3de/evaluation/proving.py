@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from statistics import median
 from typing import Any
 
@@ -15,13 +17,31 @@ from ir3de.corpora.labelled import Labelled, prompts_of, read_experts
 from ir3de.engines.engine import Counting
 from ir3de.errors import InputError
 from ir3de.evaluation.accuracy import DecisionCounts
-from ir3de.evaluation.contenders import MAJORITY, TFIDF, choose_by_tfidf, has_sklearn
+from ir3de.evaluation.folds import (
+    DealtPrompts,
+    Flags,
+    Indices,
+    Split,
+    count_different,
+    deal_prompts,
+    keep_aside,
+    split_folds,
+)
 from ir3de.evaluation.frontier import Frontier, compute_frontier
 from ir3de.evaluation.intervals import Estimate, estimate_difference, estimate_doubling, estimate_weighted_share
-from ir3de.evaluation.mix import Floats, find_shares, weigh_by_mix, weigh_experts_alike
-from ir3de.evaluation.proof import Abstentions, ConfusedPair, Contender, CurvePoint, Proof
-from ir3de.evaluation.proof_folds import DealtPrompts, Flags, Indices, count_different, deal_prompts
-from ir3de.evaluation.verdict import ENOUGH_PROMPTS_EACH, describe_method, give_verdict
+from ir3de.evaluation.prompts import Floats, find_shares, weigh_by_mix, weigh_experts_alike
+from ir3de.evaluation.proof import (
+    ENOUGH_PROMPTS_EACH,
+    MAJORITY,
+    TFIDF,
+    Abstentions,
+    ConfusedPair,
+    Contender,
+    CurvePoint,
+    Proof,
+    describe_method,
+    give_verdict,
+)
 from ir3de.fitting.domains import require_experts
 from ir3de.fitting.labelled import read_by_label
 from ir3de.policies import Policy
@@ -31,16 +51,18 @@ from ir3de.statistics.counting import collect
 from ir3de.statistics.domain import Statistics
 from ir3de.statistics.sample import hash_text
 
-ENOUGH_PROMPTS = 1_500  # held out: further folds would take as long again, and narrow the interval little
 ENOUGH_CURVE_PROMPTS = 800  # likewise for the learning curve, each point of which is one more fit
-MIN_PROMPTS = 20  # held out in all: fewer say nothing
+MIN_PROMPTS = 20  # held out in all
 MIN_PROMPTS_EACH = 5  # of the median expert
 MIN_CURVE_PROMPTS = 8  # of the median expert: a quarter of fewer is a single prompt
-CURVE_SHARES = (0.25, 0.5)  # of the training prompts, beside all of them
+CURVE_SHARES = (0.25, 0.5)  # of the training prompts, besides all of them
 MAX_CONFUSED = 10
 MAX_EXAMPLES = 3
 MAX_ABSTAINED_EXAMPLES = 5
 MAX_EXAMPLE_CHARACTERS = 100
+MAX_PAIR_CHARACTERS = 5_000_000  # of training texts; beyond it, words are counted alone and not in pairs
+MAX_ITERATIONS = 1_000  # of the logistic regression
+INVERSE_RIDGE = 10.0
 
 
 def prove(
@@ -56,7 +78,7 @@ def prove(
     curve: bool = True,
     **fit: Any,
 ) -> Proof:
-    """Measure a router on prompts that it was not fitted on, beside what else could choose the expert.
+    """Measure a router on prompts that it was not fitted on, and compare it with simpler ways to choose the expert.
 
     With `texts` alone, a router is fitted from them (`fit` are options of `Router.fit`) and cross-validated on them.
     With a `router` alone, it is cross-validated on the sample of prompts that it keeps. With both, the router's scorer
@@ -91,9 +113,9 @@ def prove(
     known = {hash_text(text): text for own in (given or {}).values() for text in own}
     if aside is None:
         _check_enough(dealt, sum(prompts.values()))
-        splits = _split_folds(router, dealt)
+        splits = split_folds(router, dealt)
     else:
-        splits = [_keep_aside(router, dealt, aside)]
+        splits = [keep_aside(router, dealt, aside)]
     mix = list(prompts.values()) if aside is None else [len(aside.get(name, ())) for name in router.experts]
     measured = _Measured(router, dealt, known, np.array(mix, np.int64), np.array(list(prompts.values()), np.int64))
     for split in splits:
@@ -129,7 +151,7 @@ def _count(given: Mapping[str, Sequence[str]] | None, router: Router) -> dict[st
 
 def _check_enough(dealt: DealtPrompts, prompts: int) -> None:
     if len(dealt.domains) < 2:
-        raise InputError("there is nothing to prove with one expert: it gets every prompt")
+        raise InputError("a proof needs at least two experts: a single one gets every prompt")
     if not prompts:
         raise InputError(
             "the experts have descriptions and no prompts, so none can be held out: give each expert "
@@ -146,45 +168,9 @@ def _check_enough(dealt: DealtPrompts, prompts: int) -> None:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class _Split:
-    """Prompts to ask about, and a router that has not seen them."""
-
-    router: Router
-    held: Flags  # the dealt prompts that it has not seen
-    ids: Sequence[npt.NDArray[Any]]
-    texts: Sequence[str]
-    experts: Indices
-
-
-def _split_folds(router: Router, dealt: DealtPrompts) -> Iterable[_Split]:
-    """One fold after the other, until enough prompts were held out."""
-    asked = 0
-    for fold in range(dealt.count):
-        held = dealt.hold_out(fold)
-        if asked >= ENOUGH_PROMPTS or not held.any():
-            continue
-        places = np.flatnonzero(held)
-        ids = [dealt.ids[place] for place in places]
-        yield _Split(router.with_statistics(dealt.train_without(held)), held, ids, (), dealt.experts[places])
-        asked += len(places)
-
-
-def _keep_aside(router: Router, dealt: DealtPrompts, held_out: Mapping[str, Iterable[str]]) -> _Split:
-    """The prompts that were kept aside, for the router as it is."""
-    require_experts(held_out, router.experts)
-    pairs = [(name, text) for name, own in held_out.items() for text in prompts_of(name, own)]
-    if not pairs:
-        raise InputError("no prompt was held out: give at least one")
-    texts = [text for _, text in pairs]
-    ids = [router.tokenizer.encode(text, router.compiled.cap) for text in texts]
-    experts = np.array([router.experts.index(name) for name, _ in pairs], np.int64)
-    return _Split(router, np.zeros(len(dealt.folds), bool), ids, texts, experts)
-
-
 @dataclass(eq=False)
 class _Measured:
-    """What was found in the splits so far."""
+    """The findings in the splits so far."""
 
     router: Router
     dealt: DealtPrompts
@@ -200,8 +186,8 @@ class _Measured:
     curve: dict[float, list[bool]] = field(default_factory=dict)
     lacks_sklearn: bool = False
 
-    def measure(self, split: _Split, *, contenders: bool, curve: bool) -> None:
-        """Route a split's prompts, and ask the others."""
+    def measure(self, split: Split, *, contenders: bool, curve: bool) -> None:
+        """Route the prompts of a split, and measure the rivals on them."""
         texts = split.texts or self._read(np.flatnonzero(split.held))
         self.splits += 1
         self.training = int((~split.held).sum())
@@ -209,13 +195,13 @@ class _Measured:
         self.experts += split.experts.tolist()
         self.decisions += _route(split.router, split.ids, texts)
         if contenders:
-            self._ask_rivals(split, texts)
+            self._measure_rivals(split, texts)
         if curve and self._has_curve_prompts:
             self._draw_curve(split, texts)
 
     @property
     def _has_curve_prompts(self) -> bool:
-        """Whether the curve wants another split, and there are enough prompts to take most of them away."""
+        """Whether the curve needs another split, and there are enough prompts to leave most of them out."""
         drawn = len(self.curve.get(1.0, ()))
         return drawn < ENOUGH_CURVE_PROMPTS and median(count_different(self.dealt.samples)) >= MIN_CURVE_PROMPTS
 
@@ -226,7 +212,7 @@ class _Measured:
         written = iter(self.router.tokenizer.decode_batch([self.dealt.ids[place] for place in missing]))
         return [next(written) if text is None else text for text in found]
 
-    def _ask_rivals(self, split: _Split, texts: Sequence[str]) -> None:
+    def _measure_rivals(self, split: Split, texts: Sequence[str]) -> None:
         places = np.flatnonzero(~split.held)
         experts = self.dealt.experts[places]
         if not len(places):
@@ -239,8 +225,8 @@ class _Measured:
                 self.rivals.setdefault(TFIDF, []).extend(chosen.tolist())
         self.rivals.setdefault(MAJORITY, []).extend([int(self.mix.argmax())] * len(texts))
 
-    def _draw_curve(self, split: _Split, texts: Sequence[str]) -> None:
-        """Fit on a part of the training prompts, and ask about the same prompts."""
+    def _draw_curve(self, split: Split, texts: Sequence[str]) -> None:
+        """Fit on a part of the training prompts, and route the same prompts."""
         shares = CURVE_SHARES if self.dealt.is_complete else (*CURVE_SHARES, 1.0)
         for share in shares:
             fitted = self.router.with_statistics(self.dealt.train_on(self.dealt.thin_out(split.held, share)))
@@ -254,7 +240,7 @@ class _Measured:
         return [decision.best == names[expert] for decision, expert in zip(decisions, experts, strict=True)]
 
     def conclude(self, method: str) -> Proof:
-        """Everything that was found, in one object."""
+        """All findings, in one object."""
         names, truth = self.router.experts, np.array(self.experts, np.int64)
         place = {name: index for index, name in enumerate(names)}
         said = np.array([place[decision.best] for decision in self.decisions], np.int64)
@@ -324,25 +310,18 @@ class _Measured:
 
     def _find_abstained(self, right: Flags, weights: Floats) -> Abstentions:
         abstained = np.array([decision.abstained for decision in self.decisions], bool)
-        reasons: dict[str, int] = {}
-        for decision in self.decisions:
-            if decision.abstained:
-                reasons[decision.reason] = reasons.get(decision.reason, 0) + 1
+        reasons = Counter(decision.reason for decision in self.decisions if decision.abstained)
+        owners = np.array(self.experts, np.int64)[abstained]
+        counts: list[int] = np.bincount(owners, minlength=len(self.router.experts)).tolist()
         answered = ~abstained
         return Abstentions(
             int(abstained.sum()),
             estimate_weighted_share(abstained, weights),
             dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0]))),
-            dict(zip(self.router.experts, self._count_by_expert(abstained), strict=True)),
+            dict(zip(self.router.experts, counts, strict=True)),
             estimate_weighted_share(right[answered], weights[answered]) if answered.any() else None,
             self._show(np.flatnonzero(abstained), MAX_ABSTAINED_EXAMPLES, surest=False),
         )
-
-    def _count_by_expert(self, chosen: Flags) -> list[int]:
-        """How many of these prompts each expert has."""
-        owners = np.array(self.experts, np.int64)[chosen]
-        counts: list[int] = np.bincount(owners, minlength=len(self.router.experts)).tolist()
-        return counts
 
     def _show(self, places: Indices, most: int, *, surest: bool) -> tuple[str, ...]:
         """Some of the prompts, shortened, each once."""
@@ -372,7 +351,7 @@ class _Measured:
     def _find_frontier(self, truth: Indices, weights: Floats) -> Frontier | None:
         try:
             return compute_frontier(self.router, self.decisions, np.eye(len(self.mix))[truth], weights)
-        except InputError:  # all cost the same, or nobody said how to weigh the costs
+        except InputError:  # all cost the same, or the weights of the costs are not given
             return None
 
 
@@ -386,3 +365,29 @@ def _route(router: Router, prompts: Sequence[npt.NDArray[Any]], texts: Sequence[
 def _shorten(text: str) -> str:
     text = " ".join(text[: 4 * MAX_EXAMPLE_CHARACTERS].split())
     return text if len(text) <= MAX_EXAMPLE_CHARACTERS else text[: MAX_EXAMPLE_CHARACTERS - 1] + "…"
+
+
+def has_sklearn() -> bool:
+    """Whether scikit-learn is installed."""
+    return find_spec("sklearn") is not None
+
+
+def choose_by_tfidf(texts: Sequence[str], experts: Indices, weights: Floats, held: Sequence[str]) -> Indices | None:
+    """The expert of each held-out text, by TF-IDF of words and pairs of words and logistic regression.
+
+    A training text weighs as many prompts as it stands for, at least 1: the penalty is the same for every fit, so
+    smaller weights would leave the texts of small experts without effect. None where it cannot be fitted:
+    no training text has a word.
+    """
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import LogisticRegression
+
+    longest = 2 if sum(map(len, texts)) <= MAX_PAIR_CHARACTERS else 1
+    words = TfidfVectorizer(sublinear_tf=True, ngram_range=(1, longest), dtype=np.float32)
+    try:
+        features = words.fit_transform(texts)
+    except ValueError:
+        return None
+    model = LogisticRegression(C=INVERSE_RIDGE, max_iter=MAX_ITERATIONS)
+    model.fit(features, experts, sample_weight=weights)
+    return np.asarray(model.predict(words.transform(held)), np.int64)

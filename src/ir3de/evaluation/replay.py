@@ -12,9 +12,8 @@ from typing import Any
 from ir3de.corpora import read_rows
 from ir3de.embedding.normalisation import replace_lone_surrogates
 from ir3de.errors import InputError
-from ir3de.evaluation.accuracy import route_in_batches
-from ir3de.evaluation.exact_sum import ExactSum
-from ir3de.evaluation.json_report import JSONReport
+from ir3de.evaluation.intervals import ExactSum, JSONReport
+from ir3de.evaluation.prompts import route_in_batches
 from ir3de.router import Router
 from ir3de.routing.conversation import Conversation
 from ir3de.routing.decision import Decision

@@ -8,9 +8,9 @@ from statistics import fmean
 
 from ir3de.corpora.frames import require_experts_apart
 from ir3de.errors import InputError
-from ir3de.evaluation.accuracy import route_in_batches
-from ir3de.evaluation.json_report import JSONReport
+from ir3de.evaluation.intervals import JSONReport
 from ir3de.evaluation.perturbations import Case, DroppedWords, FirstTokens, Mixed, Perturbation, Setting, Typos, Wrapped
+from ir3de.evaluation.prompts import route_in_batches
 from ir3de.fitting.domains import require_experts
 from ir3de.router import Router
 

@@ -23,8 +23,8 @@ import numpy.typing as npt
 
 from ir3de.corpora.labelled import Labelled, prompts_of, read_experts
 from ir3de.errors import InputError
-from ir3de.evaluation.accuracy import route_in_batches
-from ir3de.evaluation.json_report import JSONReport
+from ir3de.evaluation.intervals import JSONReport
+from ir3de.evaluation.prompts import route_in_batches
 from ir3de.fitting.domains import require_experts, require_router
 from ir3de.policies import Calibration, Policy
 from ir3de.router import Router

@@ -130,7 +130,7 @@ def _calibrate_share(
 ) -> None:
     """Pick the threshold of a strong share and save the policy."""
     from ir3de.artifact import save_policy
-    from ir3de.evaluation.strong_weak import calibrate_strong_share, find_pair
+    from ir3de.evaluation.outcomes import calibrate_strong_share, find_pair
 
     find_pair(load_router(router_path), names["strong"], names["weak"])  # or it is refused before anything is read
     with changing(router_path) as router:

@@ -125,8 +125,8 @@ def evaluate(
     """
     from ir3de.evaluation.accuracy import route_and_compare
     from ir3de.evaluation.frontier import DecisionRecorder
+    from ir3de.evaluation.prompts import PromptMemory
     from ir3de.evaluation.robustness import measure_robustness
-    from ir3de.evaluation.seen import PromptMemory
 
     if strong is not None or weak is not None:
         raise click.UsageError("--strong and --weak belong to --outcomes: leave them out, or name rows with --outcomes")

@@ -14,8 +14,7 @@ from ir3de.cli.saving import load_router
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ir3de.evaluation.outcomes import MeanScores, OutcomeReport
-    from ir3de.evaluation.strong_weak import StrongWeakReport
+    from ir3de.evaluation.outcomes import MeanScores, OutcomeReport, StrongWeakReport
 
 
 def evaluate_outcomes(

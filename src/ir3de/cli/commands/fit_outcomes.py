@@ -58,7 +58,7 @@ def fit_outcomes(
             sums, embedding=embedding, default=default, policy=Policy(costs=costs), guard=strong_share is None
         )
     if strong_share is not None:
-        from ir3de.evaluation.strong_weak import calibrate_strong_share
+        from ir3de.evaluation.outcomes import calibrate_strong_share
 
         found = calibrate_strong_share(router, None, strong_share, strong=strong, weak=weak)
         out.note(line((describe_calibration(found), "")))

@@ -146,7 +146,7 @@ def _describe(
     """Everything that the page says beside the figures."""
     from ir3de.evaluation.html_report.subject import Subject
     from ir3de.evaluation.html_report.words import find_words
-    from ir3de.evaluation.verdict import is_ready
+    from ir3de.evaluation.proof import is_ready
 
     history = router.history
     return Subject(

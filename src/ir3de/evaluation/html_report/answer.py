@@ -9,8 +9,7 @@ from ir3de.evaluation.html_report.figures import NARROW, count, percent, points,
 from ir3de.evaluation.html_report.pictures import find_coverage
 from ir3de.evaluation.html_report.subject import Subject
 from ir3de.evaluation.intervals import Estimate
-from ir3de.evaluation.proof import Proof
-from ir3de.evaluation.verdict import ENOUGH_PROMPTS, compare_by_expert, differs_by_expert, judge
+from ir3de.evaluation.proof import ENOUGH_PROMPTS, Proof, compare_by_expert, differs_by_expert, judge
 from ir3de.routing.drawing.markup import Child, Markup, make
 
 DIGEST_CHARS = 16

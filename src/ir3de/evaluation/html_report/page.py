@@ -20,8 +20,7 @@ from ir3de.evaluation.html_report.pictures import (
     find_coverage,
 )
 from ir3de.evaluation.html_report.subject import Subject
-from ir3de.evaluation.proof import Proof
-from ir3de.evaluation.verdict import judge_curve
+from ir3de.evaluation.proof import Proof, judge_curve
 from ir3de.routing.colours import write_variables
 from ir3de.routing.drawing.markup import Child, Markup, join, make
 

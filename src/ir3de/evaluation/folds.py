@@ -7,19 +7,24 @@ as many copies as are kept at most, or if it is the last one that fitted into th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ir3de.corpora.labelled import prompts_of
 from ir3de.embedding import Embedding
 from ir3de.errors import InputError
+from ir3de.fitting.domains import require_experts
+from ir3de.router import Router
 from ir3de.statistics.counting import recount
 from ir3de.statistics.domain import Statistics
 from ir3de.statistics.sample import MAX_COPIES, Sample
 
+ENOUGH_PROMPTS = 1_500  # held out: further folds would take as long again, and narrow the interval little
 NEVER = -1  # the fold of prompts that are never held out
 
 Indices = npt.NDArray[np.int64]
@@ -182,3 +187,39 @@ def _first_places(hashes: npt.NDArray[np.uint32]) -> Indices:
 def count_different(samples: Sequence[Sample]) -> list[int]:
     """How many different prompts each sample has."""
     return [len(np.unique(sample.hashes)) for sample in samples]
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Prompts to route, and a router that has not seen them."""
+
+    router: Router
+    held: Flags  # the dealt prompts that it has not seen
+    ids: Sequence[npt.NDArray[Any]]
+    texts: Sequence[str]
+    experts: Indices
+
+
+def split_folds(router: Router, dealt: DealtPrompts) -> Iterable[Split]:
+    """One fold after the other, until enough prompts were held out."""
+    routed = 0
+    for fold in range(dealt.count):
+        held = dealt.hold_out(fold)
+        if routed >= ENOUGH_PROMPTS or not held.any():
+            continue
+        places = np.flatnonzero(held)
+        ids = [dealt.ids[place] for place in places]
+        yield Split(router.with_statistics(dealt.train_without(held)), held, ids, (), dealt.experts[places])
+        routed += len(places)
+
+
+def keep_aside(router: Router, dealt: DealtPrompts, held_out: Mapping[str, Iterable[str]]) -> Split:
+    """The prompts that were kept aside, for the router as it is."""
+    require_experts(held_out, router.experts)
+    pairs = [(name, text) for name, own in held_out.items() for text in prompts_of(name, own)]
+    if not pairs:
+        raise InputError("no prompt was held out: give at least one")
+    texts = [text for _, text in pairs]
+    ids = [router.tokenizer.encode(text, router.compiled.cap) for text in texts]
+    experts = np.array([router.experts.index(name) for name, _ in pairs], np.int64)
+    return Split(router, np.zeros(len(dealt.folds), bool), ids, texts, experts)
