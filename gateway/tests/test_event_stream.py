@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ir3de_gateway.hooks.runner import AnswerTexts, StreamEvents
 from ir3de_gateway.telemetry.answer_facts import AnswerFacts
-from ir3de_gateway.translation.chat_stream import ChatToMessages
+from ir3de_gateway.translation.streams import ChatToMessages
 from ir3de_gateway.wire import FORMATS
 from ir3de_gateway.wire.event_relay import AccountingRelay, EventRelay
 from ir3de_gateway.wire.event_stream import MAX_EVENT_BYTES, EventReader, EventTooLargeError, read_events

@@ -34,7 +34,7 @@ from ir3de_gateway.config.models import Config
 from ir3de_gateway.exchange_record import ExchangeRecord
 from ir3de_gateway.experts.upstream import UpstreamResponse
 from ir3de_gateway.gateway import Gateway
-from ir3de_gateway.translation.response import TranslatedResponse
+from ir3de_gateway.translation.translation import TranslatedResponse
 from ir3de_gateway.validation import ping_experts
 from running_gateway import QUESTIONS, TEXTS, Running, Upstream, served, small_router
 

@@ -11,7 +11,7 @@ from ir3de_gateway.config.experts import ExpertConfig
 from ir3de_gateway.experts.snapshot import Expert
 from ir3de_gateway.headers import compile_header_filter
 from ir3de_gateway.requests.forwarding import build_head
-from ir3de_gateway.translation.chat_request import build_messages_request
+from ir3de_gateway.translation.requests import build_messages_request
 from ir3de_gateway.wire import FORMATS
 from raw_sockets import ask, chat
 from running_gateway import QUESTIONS, running

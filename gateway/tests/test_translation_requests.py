@@ -13,19 +13,19 @@ from hypothesis import strategies as st
 from ir3de_gateway.api_errors import ApiError
 from ir3de_gateway.config.experts import ExpertConfig
 from ir3de_gateway.exchange_record import read_usage
-from ir3de_gateway.translation import chat_request, messages_request
+from ir3de_gateway.translation import fields as translated
 from ir3de_gateway.translation.answers import (
     FINISH_REASONS,
     STOP_REASONS,
+    UnreadableAnswer,
     build_chat_usage,
     build_completion,
     build_message,
     build_message_usage,
+    translate_error,
 )
-from ir3de_gateway.translation.chat_request import build_messages_request
-from ir3de_gateway.translation.errors import translate_error
-from ir3de_gateway.translation.faults import UnreadableAnswer, UntranslatableError
-from ir3de_gateway.translation.messages_request import build_chat_request
+from ir3de_gateway.translation.fields import UntranslatableError
+from ir3de_gateway.translation.requests import build_chat_request, build_messages_request
 from ir3de_gateway.translation.translation import ChatByMessages, MessagesByChat, find_untranslatable
 from ir3de_gateway.wire import FORMATS
 
@@ -196,7 +196,7 @@ def test_a_chat_with_tools_becomes_messages() -> None:
     )
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBO"}}
     assert request["system"] == "Be brief.\n\nBe kind."
-    assert request["max_tokens"] == chat_request.DEFAULT_MAX_TOKENS
+    assert request["max_tokens"] == translated.DEFAULT_MAX_TOKENS
     assert request["messages"] == [
         {"role": "user", "content": [text_block("And this?"), image]},
         {
@@ -292,8 +292,8 @@ def test_whatever_comes_is_translated_or_refused_in_words(build: Any, messages: 
 def test_every_field_is_on_the_page() -> None:
     page = PAGE.read_text("utf-8")
     fields = {
-        *(messages_request.CARRIED | messages_request.DROPPED),
-        *(chat_request.CARRIED | chat_request.DROPPED | chat_request.HARMLESS_VALUES.keys()),
+        *(translated.MESSAGES_CARRIED | translated.MESSAGES_DROPPED),
+        *(translated.CHAT_CARRIED | translated.CHAT_DROPPED | translated.CHAT_NEUTRAL.keys()),
         *FINISH_REASONS, *STOP_REASONS,
     }  # fmt: skip
     assert [field for field in sorted(fields) if f"`{field}`" not in page] == []

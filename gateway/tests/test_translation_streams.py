@@ -14,11 +14,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from api_answers import CHAT_EVENTS, MESSAGE_EVENTS, SAID, TOOL_EVENTS
-from ir3de_gateway.translation.answers import build_completion, build_message
-from ir3de_gateway.translation.chat_stream import ChatToMessages
-from ir3de_gateway.translation.faults import UnreadableAnswer
-from ir3de_gateway.translation.messages_stream import MessagesToChat
-from ir3de_gateway.translation.streams import StreamTranslator
+from ir3de_gateway.translation.answers import UnreadableAnswer, build_completion, build_message
+from ir3de_gateway.translation.streams import ChatToMessages, MessagesToChat, StreamTranslator
 from ir3de_gateway.wire.event_stream import MAX_EVENT_BYTES, read_events
 
 TOOL_USE = [
@@ -186,7 +183,7 @@ def test_a_stream_says_what_the_whole_answer_says(
         events.append({"type": "content_block_stop", "index": place})
     events.append({"type": "message_delta", "delta": {"stop_reason": answer["stop_reason"]}, "usage": answer["usage"]})
     stream = named([*events, {"type": "message_stop"}]).replace(b"\n", ending)
-    translator = MessagesToChat(tells_usage=True)
+    translator = MessagesToChat(sends_usage=True)
     back = gather_completion(read(translate(translator, stream, [cut % len(stream) for cut in cuts])))
     expected = build_completion(answer)
     wanted = {**expected["choices"][0]["message"]}
@@ -252,7 +249,7 @@ def test_calls_without_index_or_id_are_told_apart_by_what_they_have() -> None:
 
 
 def test_a_call_without_arguments_has_an_empty_object() -> None:
-    stream = MessagesToChat(tells_usage=True)
+    stream = MessagesToChat(sends_usage=True)
     found = gather_completion(read(translate(stream, named(TOOL_USE))))
     assert [call["function"]["arguments"] for call in found["message"]["tool_calls"]] == ['{"x": "é"}', "{}"]
     assert found["message"]["reasoning_content"] == "Hm."

@@ -24,7 +24,7 @@ from ir3de_gateway.experts.upstream import (
 )
 from ir3de_gateway.headers import compile_header_filter
 from ir3de_gateway.requests.forwarding import build_head, build_path
-from ir3de_gateway.translation.response import TranslatedResponse
+from ir3de_gateway.translation.translation import TranslatedResponse
 from ir3de_gateway.transport import RequestBody
 
 SLOW_CLIENT_S = 1.0  # an expert may break off an answer that the client does not take for that long

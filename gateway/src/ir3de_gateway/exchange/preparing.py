@@ -12,7 +12,7 @@ from ir3de_gateway.experts.snapshot import Expert
 from ir3de_gateway.requests.forwarding import OutgoingBody
 from ir3de_gateway.requests.json_body import SMALL_BYTES, run_beside
 from ir3de_gateway.requests.prompt import Prompt, count_tokens
-from ir3de_gateway.translation.faults import UntranslatableError
+from ir3de_gateway.translation.fields import UntranslatableError
 from ir3de_gateway.translation.translation import TRANSLATIONS, find_untranslatable
 from ir3de_gateway.wire.event_relay import add_member
 from ir3de_gateway.wire.formats import WireFormat

@@ -19,7 +19,7 @@ from ir3de_gateway.experts.replica_set import ReplicatedExpert
 from ir3de_gateway.experts.snapshot import Expert
 from ir3de_gateway.experts.upstream import UpstreamFailure, UpstreamResponse
 from ir3de_gateway.requests.choice import Choice
-from ir3de_gateway.translation.response import TranslatedResponse
+from ir3de_gateway.translation.translation import TranslatedResponse
 
 
 async def ask_in_turn(exchange: Exchange, choice: Choice) -> None:

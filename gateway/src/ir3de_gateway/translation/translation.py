@@ -1,35 +1,34 @@
-"""One request in the format of an expert of the other kind, and what turns the expert's answer back."""
+"""One request in the format of an expert of the other kind, and the expert's answer in the client's format."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
-from ir3de_gateway.api_errors import ApiError
+from ir3de_gateway.api_errors import ApiError, encode_json
 from ir3de_gateway.config.experts import ExpertConfig
+from ir3de_gateway.experts.upstream import RETRYABLE_STATUSES, UpstreamFailure, UpstreamResponse, parse_object
 from ir3de_gateway.headers import HeaderList
-from ir3de_gateway.translation.answers import build_completion, build_message
-from ir3de_gateway.translation.chat_request import DEFAULT_MAX_TOKENS, build_messages_request
-from ir3de_gateway.translation.chat_stream import ChatToMessages
-from ir3de_gateway.translation.faults import UntranslatableError
-from ir3de_gateway.translation.messages_request import build_chat_request
-from ir3de_gateway.translation.messages_stream import MessagesToChat
-from ir3de_gateway.translation.streams import StreamTranslator, dump
+from ir3de_gateway.translation.answers import UnreadableAnswer, build_completion, build_message, dump, translate_error
+from ir3de_gateway.translation.fields import DEFAULT_MAX_TOKENS, UntranslatableError
+from ir3de_gateway.translation.requests import build_chat_request, build_messages_request
+from ir3de_gateway.translation.streams import ChatToMessages, MessagesToChat, StreamTranslator
 from ir3de_gateway.wire import FORMATS
 from ir3de_gateway.wire.formats import WireFormat
 
 ANTHROPIC_VERSION = "2023-06-01"
-_OPENAI_HOST = "api.openai.com"  # whose models refuse max_tokens; other servers may know nothing else
+_OPENAI_HOST = "api.openai.com"  # whose models reject max_tokens; other servers may only know that
+_REWRITTEN = frozenset((b"content-type", b"content-encoding", b"request-id"))
 
 
 class Translation(ABC):
     """A request that was translated for one expert."""
 
-    direction: ClassVar[bytes]  # for people
+    direction: ClassVar[bytes]  # the value of a header
     wire: ClassVar[WireFormat]  # the expert's format
-    headers: ClassVar[Mapping[str, str]] = {}  # that its API wants beside the key
+    headers: ClassVar[Mapping[str, str]] = {}  # that its API requires, besides the key
 
     def __init__(self, values: Mapping[str, Any], config: ExpertConfig) -> None:
         """Translate the values of a request, or raise an `ApiError` that names the field."""
@@ -40,7 +39,7 @@ class Translation(ABC):
     @classmethod
     @abstractmethod
     def check(cls, values: Mapping[str, Any]) -> object:
-        """Raise an `ApiError` if the values cannot be translated, whoever the expert is."""
+        """Raise an `ApiError` if the values cannot be translated for any expert."""
 
     @abstractmethod
     def _build_request(self, values: Mapping[str, Any], config: ExpertConfig) -> dict[str, Any]:
@@ -52,10 +51,10 @@ class Translation(ABC):
 
     @abstractmethod
     def create_stream(self) -> StreamTranslator:
-        """What turns the expert's stream into the client's."""
+        """A translator of the expert's stream."""
 
     def build_headers(self, request_id: str) -> HeaderList:
-        """For the client: that the answer was translated."""
+        """Headers for the client, which mark the answer as translated."""
         return [(b"x-ir3de-translated", self.direction)]
 
 
@@ -74,7 +73,7 @@ class MessagesByChat(Translation):
         self._stops = tuple(one for one in wanted if isinstance(one, str)) if isinstance(wanted, list) else ()
         is_new = urlsplit(config.base_url).hostname == _OPENAI_HOST or "max_completion_tokens" in config.defaults
         request = build_chat_request(values, tokens_field="max_completion_tokens" if is_new else "max_tokens")
-        if config.stream_usage is False:  # it cannot tell it
+        if config.stream_usage is False:  # it cannot report it
             request.pop("stream_options", None)
         if config.system_prompt is not None and not any(one["role"] == "system" for one in request["messages"]):
             request["messages"].insert(0, {"role": "system", "content": config.system_prompt})
@@ -103,7 +102,7 @@ class ChatByMessages(Translation):
 
     def _build_request(self, values: Mapping[str, Any], config: ExpertConfig) -> dict[str, Any]:
         options = values.get("stream_options")
-        self._tells_usage = isinstance(options, dict) and options.get("include_usage") is True
+        self._sends_usage = isinstance(options, dict) and options.get("include_usage") is True
         default = config.defaults.get("max_tokens")
         request = build_messages_request(values, max_tokens=default if isinstance(default, int) else DEFAULT_MAX_TOKENS)
         if config.system_prompt is not None and "system" not in request:
@@ -114,7 +113,7 @@ class ChatByMessages(Translation):
         return build_completion(answer)
 
     def create_stream(self) -> StreamTranslator:
-        return MessagesToChat(tells_usage=self._tells_usage)
+        return MessagesToChat(sends_usage=self._sends_usage)
 
 
 TRANSLATIONS: Mapping[str, type[Translation]] = {  # by the path of the client's endpoint
@@ -126,7 +125,7 @@ TRANSLATIONS: Mapping[str, type[Translation]] = {  # by the path of the client's
 def find_untranslatable(wire: WireFormat, values: Mapping[str, Any]) -> UntranslatableError | None:
     """The field of a request that has no counterpart in the other format, if there is one.
 
-    What is wrong with the request otherwise is for the expert to say.
+    Other errors in the request are left to the expert.
     """
     if (translation := TRANSLATIONS.get(wire.path)) is None:
         return None
@@ -137,3 +136,67 @@ def find_untranslatable(wire: WireFormat, values: Mapping[str, Any]) -> Untransl
     except ApiError:
         return None
     return None
+
+
+class TranslatedResponse(UpstreamResponse):
+    """An expert's answer in the client's format: whole, or piece by piece without waiting for its end."""
+
+    def __init__(self, inner: UpstreamResponse, translation: Translation, wire: WireFormat, expert: str) -> None:
+        self._inner, self._translation, self._wire, self._name = inner, translation, wire, expert
+        self._stream: StreamTranslator = translation.create_stream()
+        self._has_ended = False
+        self.status, self.resends = inner.status, inner.resends
+        self.content_type, self.is_stream = inner.content_type, inner.is_stream
+        self.headers = [pair for pair in inner.headers if pair[0] not in _REWRITTEN]
+        kind = b"text/event-stream; charset=utf-8" if self.is_stream else b"application/json"
+        self.headers.append((b"content-type", kind))
+        self.is_decompressed = False  # the translated answer never was compressed
+
+    def end_by(self, deadline: float) -> None:
+        self._inner.end_by(deadline)
+
+    async def await_first_piece(self) -> None:
+        await self._inner.await_first_piece()
+
+    def find_usage(self) -> Mapping[str, Any]:
+        return self._stream.usage
+
+    async def read_whole(self) -> bytes | None:
+        body = await self._inner.read_whole()
+        if body is None:
+            message = f"'{self._name}' sent more than can be translated"
+            raise UpstreamFailure("garbage", message, is_expert_fault=False)
+        content = parse_object(body)
+        if self.status >= 400:
+            if content is None and (self.status >= 500 or self.status in RETRYABLE_STATUSES):
+                return body  # not an error object: the gateway builds its own
+            return encode_json(translate_error(self._wire, self.status, content, self._name))
+        if content is None:
+            return body  # the reader reports the error
+        try:
+            return dump(self._translation.build_answer(content))
+        except UnreadableAnswer as error:
+            raise self._build_failure(error) from error
+
+    def read_first_piece(self) -> Coroutine[Any, Any, bytes]:
+        return self._read_translated(self._inner.read_first_piece())
+
+    def read_piece(self, *, last: bool = False) -> Coroutine[Any, Any, bytes]:
+        return self._read_translated(self._inner.read_piece(last=last or self._stream.has_ended))
+
+    async def _read_translated(self, reading: Coroutine[Any, Any, bytes]) -> bytes:
+        """The next events; a piece of the expert's stream need not hold a whole one."""
+        try:
+            while not self._has_ended:
+                piece = await reading
+                self._has_ended = not piece
+                if ready := self._stream.feed(piece) if piece else self._stream.flush():
+                    return ready
+                reading = self._inner.read_piece(last=self._stream.has_ended) if piece else reading
+        except UnreadableAnswer as error:
+            raise self._build_failure(error) from error
+        reading.close()
+        return b""
+
+    def _build_failure(self, error: UnreadableAnswer) -> UpstreamFailure:
+        return UpstreamFailure("garbage", f"'{self._name}' answered with {error}")
