@@ -72,7 +72,7 @@ def test_replicas_that_are_down_are_told_of_in_words(tmp_path: Path, caplog: pyt
         law = {"base_url": addresses[0], "replicas": addresses, "health": checks}
         with running(tmp_path, experts={"law": law}), caplog.at_level(logging.WARNING):
             assert raw_sockets.eventually(lambda: caplog.text.count("is down (") == 2)
-    assert f"at {addresses[1]} is down (no answer within 0.2 s): it gets no requests" in caplog.text
+    assert f"at {addresses[1]} is down (no response within 0.2 s): it gets no requests" in caplog.text
     assert f"at {addresses[0]} is down (connection refused): it gets" in caplog.text and "Err" not in caplog.text
 
 

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from ir3de_gateway.config.experts import ExpertConfig
-from ir3de_gateway.experts import expert as replicas_module
-from ir3de_gateway.experts.expert import Replica
-from ir3de_gateway.experts.replica_set import ReplicatedExpert, create_expert
+from ir3de_gateway.experts import replicas as replicas_module
+from ir3de_gateway.experts.replicas import Replica, ReplicatedExpert, create_expert
 from ir3de_gateway.workers import table as tables
 from ir3de_gateway.workers.folder import VARIABLE
 
@@ -138,7 +137,7 @@ def test_the_tried_the_drained_the_down_and_those_with_open_breakers_are_left_ou
     assert c.record_check(is_good=False)
     assert expert.pick() is None and expert.breaker.state == "open"
     assert expert.describe_absence() == (
-        "no replica of 'law' can be asked now: 1 resting after failures, 1 drained, 1 down"
+        "no replica of 'law' is available: 1 resting after failures, 1 drained, 1 down"
     )
     assert 0 < expert.breaker.retry_after <= 1_000
     assert [replica.state for replica in expert.replicas] == ["open", "drained", "down"]

@@ -86,7 +86,7 @@ def test_drains_that_cannot_be_are_refused_and_all_drained_is_a_503(
             assert change(gateway, name, {"drain": True}).status == 200
         got = ask(gateway.url, chat(LAW, "law"))
         assert got.status == 503 and got.headers["retry-after"] == "1"
-        assert got.error["message"] == "no replica of 'law' can be asked now: 3 drained"
+        assert got.error["message"] == "no replica of 'law' is available: 3 drained"
         assert ask(gateway.url, chat(LAW)).status == 503  # nobody else is a candidate
 
 

@@ -8,8 +8,7 @@ from contextlib import AsyncExitStack
 from time import perf_counter
 from types import TracebackType
 
-from ir3de_gateway.experts.expert import Replica
-from ir3de_gateway.experts.replica_set import ReplicatedExpert
+from ir3de_gateway.experts.replicas import Replica, ReplicatedExpert
 from ir3de_gateway.experts.upstream import (
     RETRYABLE_STATUSES,
     UpstreamFailure,

@@ -13,9 +13,8 @@ from ir3de_gateway.exchange.exchange import Exchange
 from ir3de_gateway.exchange.hedging import Race
 from ir3de_gateway.exchange.preparing import prepare_translation
 from ir3de_gateway.experts.admission import admit_to_replicas, build_absence, may_ask_another
-from ir3de_gateway.experts.expert import Replica
 from ir3de_gateway.experts.health import log_change
-from ir3de_gateway.experts.replica_set import ReplicatedExpert
+from ir3de_gateway.experts.replicas import Replica, ReplicatedExpert
 from ir3de_gateway.experts.snapshot import Expert
 from ir3de_gateway.experts.upstream import UpstreamFailure, UpstreamResponse
 from ir3de_gateway.requests.choice import Choice

@@ -9,7 +9,7 @@ from math import inf
 from ir3de_gateway.experts.circuit_breaker import parse_retry_after
 from ir3de_gateway.experts.concurrency import LimitReached
 from ir3de_gateway.experts.expert import Expert
-from ir3de_gateway.experts.replica_set import ReplicatedExpert
+from ir3de_gateway.experts.replicas import ReplicatedExpert
 from ir3de_gateway.experts.upstream import UpstreamFailure
 
 _log = logging.getLogger("ir3de.gateway")

@@ -1,4 +1,4 @@
-"""Active health checks: looks at replicas from time to time, whether or not they get requests."""
+"""Active health checks: a GET request to each replica from time to time, whether or not it gets other requests."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import logging
 from collections.abc import Callable, Iterator
 from time import monotonic
 
-from ir3de_gateway.experts.expert import Replica
+from ir3de_gateway.experts.replicas import Replica
 from ir3de_gateway.experts.snapshot import LiveSnapshot
 from ir3de_gateway.transport import NoConnectionError, OutOfResourcesError, Transport, UpstreamCall
 
-LOOK_S = 1.0  # between two looks at what is due, at most: other replicas may have been configured
-MAX_BODY_BYTES = 1 << 20  # of an answer, which is read so that its connection can be kept
+MAX_WAIT_S = 1.0  # between two looks for due checks: other replicas may have been configured
+MAX_BODY_BYTES = 1 << 20  # of an answer, which is read so that its connection can be reused
 
 _log = logging.getLogger("ir3de.gateway")
 
@@ -21,28 +21,28 @@ class HealthChecker:
     """Checks the replicas of the live snapshot. Of several workers, one makes each check."""
 
     def __init__(self, live: LiveSnapshot, transport: Transport, count: Callable[[Replica, bool], None]) -> None:
-        """`count` is told the outcome of each check."""
+        """`count` is called with the outcome of each check."""
         self._live, self._transport, self._count = live, transport, count
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._running: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
         """Check until cancelled."""
         try:
             while True:
-                await asyncio.sleep(self.begin_checks())
+                await asyncio.sleep(self.start_checks())
         finally:
-            for task in self._under_way:
+            for task in self._running:
                 task.cancel()
-            await asyncio.gather(*self._under_way, return_exceptions=True)
+            await asyncio.gather(*self._running, return_exceptions=True)
 
-    def begin_checks(self) -> float:
-        """Begin the checks that are due, and return the seconds until the next look."""
-        wait = LOOK_S
+    def start_checks(self) -> float:
+        """Start the checks that are due, and return the seconds until the next look."""
+        wait = MAX_WAIT_S
         for replica in self._list_checked():
             if replica.claim_check():
                 task = asyncio.create_task(self.check(replica))
-                self._under_way.add(task)
-                task.add_done_callback(self._under_way.discard)
+                self._running.add(task)
+                task.add_done_callback(self._running.discard)
             wait = min(wait, replica.next_check - monotonic())
         return max(wait, 0.01)
 
@@ -54,8 +54,8 @@ class HealthChecker:
     async def check(self, replica: Replica) -> None:
         """Check one replica, now."""
         try:
-            status = await self._ask(replica)
-        except (NoConnectionError, OutOfResourcesError):  # which says nothing about the replica
+            status = await self._request(replica)
+        except (NoConnectionError, OutOfResourcesError):  # the replica is not the cause
             replica.schedule_check()
             return
         except OSError as error:
@@ -66,7 +66,7 @@ class HealthChecker:
         if replica.record_check(is_good=is_good):
             log_change(replica, found)
 
-    async def _ask(self, replica: Replica) -> int:
+    async def _request(self, replica: Replica) -> int:
         health, loop = replica.config.health, asyncio.get_running_loop()
         key = replica.authorization
         head = b"accept: */*\r\n" + (b"" if key is None else b"authorization: %b\r\n" % key.encode())
@@ -83,16 +83,16 @@ class HealthChecker:
 
 
 def _describe(error: OSError, seconds: float) -> str:
-    """Why a check failed, in words; some errors have none of their own."""
+    """Why a check failed; some errors have no text."""
     if isinstance(error, TimeoutError):
-        return f"no answer within {seconds:g} s"
-    return " ".join(str(error).split()) or "the connection broke off"
+        return f"no response within {seconds:g} s"
+    return " ".join(str(error).split()) or "the connection was closed"
 
 
 def log_change(replica: Replica, found: str) -> None:
-    """Say that a replica is down, or up again."""
+    """Log that a replica is down, or up again."""
     where = (replica.name, replica.config.base_url)
     if replica.is_down:
-        _log.warning("'%s' at %s is down (%s): it gets no requests until a health check is good", *where, found[:300])
+        _log.warning("'%s' at %s is down (%s): it gets no requests until a health check succeeds", *where, found[:300])
     else:
         _log.info("'%s' at %s is up again", *where)

@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 from ir3de_gateway.config.models import Config
-from ir3de_gateway.experts.expert import Expert as Expert  # who needs snapshots needs experts
-from ir3de_gateway.experts.replica_set import create_expert
+from ir3de_gateway.experts.expert import Expert as Expert  # re-exported: the parts of a snapshot
+from ir3de_gateway.experts.replicas import create_expert
 
 if TYPE_CHECKING:
     from ir3de import Router
@@ -29,7 +29,7 @@ class Snapshot:
     def from_config(
         cls, config: Config, router: Router, digest: str, before: Snapshot | None = None, **more: Any
     ) -> Self:
-        """Build a snapshot. Experts whose configuration did not change keep their queue and their breaker.
+        """Build a snapshot. Experts whose configuration did not change keep their queue and breaker.
 
         `more` are the fields of a subclass.
         """
@@ -43,7 +43,7 @@ class Snapshot:
         return cls(config, apply_routing_settings(router, config), digest, experts, **more)
 
     def find_capable(self, needs: frozenset[str]) -> tuple[Expert, ...]:
-        """The experts with all these capabilities; looked up again and again, so worked out once."""
+        """The experts with all these capabilities, cached."""
         found = self._capable.get(needs)
         if found is None:
             found = tuple(expert for expert in self.experts.values() if needs <= expert.capabilities)
@@ -77,8 +77,8 @@ class Snapshot:
 
 
 def apply_routing_settings(router: Router, config: Config) -> Router:
-    """The router, warm, with the threshold and the default of the configuration, where it names them."""
-    router.route("The first prompt loads the tokenizer, which should not be a client's.")
+    """The router, warmed up, with the threshold and the default expert of the configuration if it names them."""
+    router.route("The first prompt loads the tokenizer, so that no client waits for it.")
     router.tokenizer.warm_up()
 
     routing, policy = config.routing, router.policy
@@ -90,9 +90,9 @@ def apply_routing_settings(router: Router, config: Config) -> Router:
 
 
 class LiveSnapshot:
-    """The only owner of what serves now: router, experts and settings. Everybody else asks it, and a change is a swap.
+    """The only owner of the router, experts and settings that serve now. A change replaces the whole snapshot.
 
-    Requests in flight keep the snapshot they began with.
+    Requests in flight keep the snapshot they started with.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:

@@ -31,7 +31,7 @@ from ir3de_gateway.workers.folder import WorkerPlace, get_worker_folder
 if TYPE_CHECKING:
     from ir3de_gateway.api_errors import ApiError
     from ir3de_gateway.config.models import Logs
-    from ir3de_gateway.experts.expert import Replica
+    from ir3de_gateway.experts.replicas import Replica
     from ir3de_gateway.experts.snapshot import LiveSnapshot
 
 RECORDED = "is_recorded"  # in the state of a request whose exchange is recorded by itself
