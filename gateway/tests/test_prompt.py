@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ir3de.evaluation.perturbations import BOILERPLATE, Lengths, Wrapped
 from ir3de.routing.messages import Turn
 from ir3de_gateway.config.models import Routing
 from ir3de_gateway.requests.prompt import Prompt, extract_text, read_prompt
@@ -84,11 +83,17 @@ def test_envelopes_are_taken_off_as_their_patterns_say(text: str) -> None:
     assert extract_text([Turn("user", text)], "all_user", ["(?:<a>).*?</a>"]) == (expected if expected.strip() else "")
 
 
-@pytest.mark.parametrize("length", list(BOILERPLATE))
-def test_boilerplate_that_is_named_as_an_envelope_leaves_the_prompt_alone(length: Lengths) -> None:
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("Please answer the following request.\n\n", "\n\nThank you for your help!"),
+        ('You are an assistant. Rules:\n1. Be brief (and safe).\nThe message:\n"""\n', '\n"""\n\nReply [now].'),
+    ],
+)
+def test_boilerplate_that_is_named_as_an_envelope_leaves_the_prompt_alone(before: str, after: str) -> None:
     prompt = "Is a {verbal} contract\n binding?"
-    named = [re.escape(part) for part in BOILERPLATE[length]]
-    assert extract_text([Turn("user", Wrapped(length).wrap(prompt))], "last_user", named) == prompt
+    turn = Turn("user", f"{before}{prompt}{after}")
+    assert extract_text([turn], "last_user", [re.escape(before), re.escape(after)]) == prompt
 
 
 def test_envelopes_that_never_close_take_no_longer() -> None:

@@ -14,7 +14,6 @@ from commands import HELD_OUT, run, run_json
 from ir3de import Embedding, Router, Statistics, TokenRidge, collect
 from ir3de.corpora import examples as demo
 from ir3de.errors import InputError
-from ir3de.evaluation import Wrapped, measure_robustness
 from ir3de.scorers import Blend, NumpyArithmetic, using
 from ir3de_lab.benchmarks import accuracy, outcome_routing, strong_weak
 from ir3de_lab.benchmarks import privacy as measured
@@ -23,6 +22,7 @@ from ir3de_lab.benchmarks.recovery import counts_from_gram, order_from_pairs
 from ir3de_lab.benchmarks.robustness import FITTED_ON_WRAPPED, measure, sampled
 from ir3de_lab.experiments.contenders import paper
 from ir3de_lab.experiments.settings import load
+from ir3de_lab.robustness import Wrapped, measure_robustness
 
 pytestmark = [pytest.mark.usefixtures("plain_terminal"), pytest.mark.slow]
 

@@ -308,6 +308,7 @@ def test_eval_lists_the_surest_mistakes_first(fitted: Path, tmp_path: Path) -> N
 
 
 def test_eval_of_perturbed_prompts(fitted: Path) -> None:
+    pytest.importorskip("ir3de_lab")
     pairs = [f"{name}={HELD_OUT / name}.txt" for name in ("law", "coding")]
     assert "robustness" not in run_json("eval", fitted, *pairs)
     said = run_json("eval", fitted, *pairs, "--robustness")

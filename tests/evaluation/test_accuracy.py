@@ -2,16 +2,19 @@
 
 import doctest
 import json
+import sys
 import tracemalloc
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 import ir3de.evaluation.prompts
+from commands import HELD_OUT, run
 from demo_router import demo_router
 from ir3de import Router
 from ir3de.corpora import examples as demo
-from ir3de.errors import InputError, UnknownExpertError
+from ir3de.errors import InputError, MissingExtraError, UnknownExpertError
 from ir3de.evaluation.accuracy import evaluate
 from ir3de.evaluation.proving import prove
 from ir3de.policies import Policy
@@ -156,3 +159,16 @@ def test_a_prompt_that_is_no_text_is_named(router: Router, wrong: object) -> Non
 
 def test_the_examples_in_the_documentation_hold() -> None:
     assert doctest.testmod(ir3de.evaluation.accuracy).failed == 0
+
+
+def test_without_the_laboratory_robustness_says_in_one_line_what_to_install(
+    router: Router, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ir3de_lab", None)  # as if it were not installed
+    monkeypatch.delitem(sys.modules, "ir3de_lab.robustness", raising=False)
+    monkeypatch.delitem(vars(ir3de.evaluation), "measure_robustness", raising=False)
+    with pytest.raises(MissingExtraError, match=r"measure_robustness needs the package 'ir3de-lab'.*install"):
+        from ir3de.evaluation import measure_robustness  # noqa: F401
+    saved = router.save(tmp_path / "router")
+    shown = run("eval", saved, f"law={HELD_OUT / 'law.txt'}", "--robustness", code=1)
+    assert shown.stderr.count("\n") == 1 and "ir3de-lab" in shown.stderr

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
+    from ir3de.evaluation import RobustnessReport
     from ir3de.evaluation.accuracy import Report
-    from ir3de.evaluation.robustness import RobustnessReport
 
 MAX_MATRIX_EXPERTS = 14
 MAX_CONFUSION_ROWS = 15

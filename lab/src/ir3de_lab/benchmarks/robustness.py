@@ -12,12 +12,12 @@ from itertools import cycle
 from typing import Any
 
 from ir3de import Router
-from ir3de.evaluation import RobustnessReport, Wrapped, measure_robustness
 from ir3de.scorers import Blend, Scorer, TokenRidge
 from ir3de.selectors import Average, EntropyTopK, Selector
 from ir3de.statistics import collect
 from ir3de_lab.benchmarks.accuracy import Suite
 from ir3de_lab.benchmarks.protocol import prompt_hash
+from ir3de_lab.robustness import RobustnessReport, Wrapped, measure_robustness
 
 MOST_PROMPTS = 2_000  # of a domain: a share is then good to a point or two
 

@@ -126,7 +126,6 @@ def evaluate(
     from ir3de.evaluation.accuracy import route_and_compare
     from ir3de.evaluation.frontier import DecisionRecorder
     from ir3de.evaluation.prompts import PromptMemory
-    from ir3de.evaluation.robustness import measure_robustness
 
     if strong is not None or weak is not None:
         raise click.UsageError("--strong and --weak belong to --outcomes: leave them out, or name rows with --outcomes")
@@ -135,6 +134,8 @@ def evaluate(
         return
     if plot or frontier_plot:
         require_matplotlib()
+    if robustness:
+        from ir3de.evaluation import measure_robustness  # of the laboratory, which may not be installed
     domains.check_skipping(skip_bad)
     given_texts = domains.read(field, out, whole_files=whole_files, skip_bad=skip_bad)
     check_sources({**given_texts, **({"unknown": unknown} if unknown else {})})
