@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 import tiny
 from ir3de import Contribution, PromptRidge, Router, Statistics, collect
+from ir3de.fitting import tuning
 from ir3de.scorers import Blend, Logistic
 from ir3de.statistics.counting import recount
-from ir3de.tuning import choosing
 
 NAMES = ("maths", "law", "cooking")
 TEXTS = {name: tiny.sentences(name, 14, seed=5) for name in NAMES}
@@ -86,4 +86,4 @@ def choose_smaller_windows(domains: Sequence[Statistics], *arguments: Any, windo
     return replace(choice, domains=tuple(counted))
 
 
-real_choose = choosing.choose
+real_choose = tuning.choose

@@ -11,8 +11,7 @@ from ir3de import AllTokens, Average, EntropyTopK, PromptRidge, Statistics, Toke
 from ir3de.embedding import Embedding
 from ir3de.routing.decision import Decision
 from ir3de.scorers import Blend, CrossEntropy, KernelRidge, Posterior
-from ir3de.statistics.pairs import BUCKETS
-from ir3de.statistics.prompt_sums import PromptSums
+from ir3de.statistics.domain import BUCKETS, PromptSums
 
 SCORERS = [
     TokenRidge.paper(),

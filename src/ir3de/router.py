@@ -13,31 +13,40 @@ import numpy.typing as npt
 from ir3de.artifact import load_router, save_router
 from ir3de.embedding import Embedding, Tokenizer
 from ir3de.engines.engine import Counting
-from ir3de.fitting.descriptions import describe_domain, describe_domains
 from ir3de.fitting.domain_training import fit_domains
-from ir3de.fitting.domains import check_embedding, check_new, check_removal, check_request, make_rules, require_experts
-from ir3de.fitting.drawing import describe_router, draw_router
-from ir3de.fitting.labelled import split_by_label
-from ir3de.fitting.outcome_training import collect_rows, fit_outcomes
-from ir3de.fitting.parts import Domain, KeptPrompt, Kind, OutcomeRows, RouterParts, ScorerChoice
-from ir3de.outcomes.expectation import Shrinkage, Validation
-from ir3de.outcomes.sums import Outcomes
+from ir3de.fitting.domains import (
+    Domain,
+    Gift,
+    OutcomeRows,
+    ScorerChoice,
+    check_embedding,
+    check_new,
+    check_removal,
+    check_request,
+    make_rules,
+    require_experts,
+)
+from ir3de.fitting.inputs import describe_domain, describe_domains, split_by_label
+from ir3de.fitting.outcomes import collect_rows, fit_outcomes
+from ir3de.fitting.parts import KeptPrompt, Kind, RouterParts, describe_router, draw_router
 from ir3de.policies import Calibration, Costs, Policy
 from ir3de.routing.compiled import CompiledRouter, decide_ids, decide_texts, list_probabilities
 from ir3de.routing.decision import Decision, require_content
 from ir3de.routing.explanation import Explanation, explain
 from ir3de.routing.words import Flips, find_flips
 from ir3de.scorers import Scorer
-from ir3de.scorers.torch_arithmetic import on_device
+from ir3de.scorers.arithmetic import on_device
+from ir3de.scorers.expectation import Shrinkage, Validation
 from ir3de.selectors import Average, Selector
 from ir3de.statistics import Recipe, Statistics
 from ir3de.statistics.contributions import Contribution, Holding
+from ir3de.statistics.outcomes import Outcomes
 from ir3de.storage.cores import count_cores
 from ir3de.storage.ledger import History
 
 if TYPE_CHECKING:
     from ir3de.corpora import Labelled
-    from ir3de.tuning import Trial
+    from ir3de.fitting.tuning import Trial
 
 
 class Router:
@@ -161,7 +170,7 @@ class Router:
         with self._change:
             check_new(name, self.experts)
             given = describe_domain(name, domain, description)
-            self._swap(self._parts.training.give(self._parts, name, given, keep_sample, scorer, counting))
+            self._swap(self._parts.training.give(self._parts, Gift(name, given, keep_sample, counting), scorer))
 
     def merge(
         self,
@@ -177,7 +186,7 @@ class Router:
         given = describe_domain(name, domain, description)
         with self._change:
             require_experts((name,), self.experts)
-            self._swap(self._parts.training.give(self._parts, name, given, keep_sample, scorer, counting))
+            self._swap(self._parts.training.give(self._parts, Gift(name, given, keep_sample, counting), scorer))
 
     def remove(self, name: str, *more: str, contribution: str | None = None, scorer: ScorerChoice = "keep") -> None:
         """Take an expert out, or several at once: the router is then, bit for bit, one that never saw them.

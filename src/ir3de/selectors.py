@@ -20,9 +20,10 @@ from ir3de.errors import InputError
 from ir3de.scorers.arithmetic import softmax
 from ir3de.scorers.registry import Registry
 from ir3de.scorers.table import Table, row_blocks
-from ir3de.statistics.pairs import hash_pairs, pair_buckets, within_prompts
+from ir3de.statistics.domain import hash_pairs, pair_buckets, within_prompts
 
 __all__ = [
+    "DEFAULT_CAP",
     "MAX_TOKENS",
     "AllTokens",
     "Average",
@@ -36,6 +37,7 @@ Ids = npt.NDArray[np.unsignedinteger]
 Values: TypeAlias = "npt.NDArray[np.float64] | npt.NDArray[np.float32]"
 Tally = npt.NDArray[np.float64]  # integers below 2⁵³: float64 adds them exactly, and BLAS adds fastest
 
+DEFAULT_CAP = 1_024  # tokens that are read of a prompt
 MAX_TOKENS = 1 << 16  # counted per prompt, so that the sums below stay under 2⁵³
 SCORE_UNIT = 1 << 25  # Average: one point of score
 MAX_SCORE = 1 << 10
@@ -175,7 +177,7 @@ class EntropyTopK(_Votes):
     """
 
     k: int = 10
-    cap: int = 1_024
+    cap: int = DEFAULT_CAP
     ties: Ties = "probability"
     log_offset: float = 0.0
 
@@ -197,7 +199,7 @@ class EntropyTopK(_Votes):
 class AllTokens(_Votes):
     """Every token votes for its best expert: the paper's variant -all, without the entropy filter."""
 
-    cap: int = 1_024
+    cap: int = DEFAULT_CAP
     ties: Ties = "probability"
     log_offset: float = 0.0
 
@@ -217,7 +219,7 @@ class Average:
     mean scores into shares, softmax(sharpness · score); it does not change which expert wins.
     """
 
-    cap: int = 1_024
+    cap: int = DEFAULT_CAP
     sharpness: float = 10.0
     log_offset: float = 0.0
 

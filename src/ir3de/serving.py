@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     )
     from ir3de.corpora.streams import limit_expansion
     from ir3de.errors.installation import name_extra
-    from ir3de.fitting.parts import ScorerChoice
+    from ir3de.fitting.domains import ScorerChoice
     from ir3de.routing.colours import write_variables
     from ir3de.routing.explanation import Explanation
     from ir3de.routing.messages import (
@@ -61,7 +61,7 @@ else:
             "parse_header read_expert_names read_header read_header_file stamp",
             "corpora.streams": "limit_expansion",
             "errors.installation": "name_extra",
-            "fitting.parts": "ScorerChoice",
+            "fitting.domains": "ScorerChoice",
             "routing.colours": "write_variables",
             "routing.explanation": "Explanation",
             "routing.messages": "ENVELOPES MessageError Turn build_type_error compile_envelopes find_envelope_mark "

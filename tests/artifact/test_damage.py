@@ -16,8 +16,8 @@ from ir3de import Router, Statistics, TokenRidge, collect
 from ir3de.artifact import inspect_router, read_expert_names
 from ir3de.embedding import Embedding
 from ir3de.errors import ArtifactError, MismatchError, VersionError
+from ir3de.statistics.domain import PromptSums
 from ir3de.statistics.files import load_statistics, save_statistics
-from ir3de.statistics.prompt_sums import PromptSums
 from saved import assert_same_router, edit, first_router, part, refusal, second_router
 
 # where no router is ---------------------------------------------------------------------------------------------

@@ -20,9 +20,8 @@ import pytest
 import tiny
 from ir3de import Contribution, Router, Statistics, collect
 from ir3de.errors import ArtifactError
+from ir3de.statistics.domain import BUCKETS, PromptSums
 from ir3de.statistics.files import load_statistics, save_statistics
-from ir3de.statistics.pairs import BUCKETS
-from ir3de.statistics.prompt_sums import PromptSums
 from ir3de.storage import files
 from saved import assert_same_router, first_router, part, refusal, second_router
 

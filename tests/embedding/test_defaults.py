@@ -13,9 +13,8 @@ from ir3de import Contribution, Embedding, Router, Statistics, collect
 from ir3de.embedding import defaults
 from ir3de.embedding.defaults import DEFAULTS, DefaultEmbedding
 from ir3de.errors import ArtifactError, EmbeddingError, MismatchError
-from ir3de.outcomes.files import outcomes_bytes, outcomes_from
-from ir3de.outcomes.rows import collect_outcomes
-from ir3de.statistics.files import load_statistics, save_statistics
+from ir3de.fitting.outcomes import collect_outcomes
+from ir3de.statistics.files import load_statistics, outcomes_bytes, outcomes_from, save_statistics
 from ir3de.storage import files
 
 LAW, MATHS = ["Is this contract void?", "Can my landlord evict me?"], ["Solve 3x = 12.", "What is 12 times 7?"]

@@ -13,7 +13,7 @@ from ir3de import Router
 from ir3de.corpora import examples as demo
 from ir3de.policies import Policy
 from ir3de.scorers import Blend
-from ir3de.scorers.familiarity import token_familiarity
+from ir3de.scorers.table import token_familiarity
 
 
 def gibberish(count: int) -> dict[str, list[str]]:

@@ -7,7 +7,7 @@ import pytest
 import tiny
 from ir3de import Router
 from ir3de.corpora import examples
-from ir3de.fitting.assumed_confidence import ENOUGH_PROMPTS
+from ir3de.fitting.calibration import ENOUGH_PROMPTS
 from ir3de.policies import AssumedCalibration
 from ir3de.routing.valuation import Probabilities
 from ir3de.scorers import Blend

@@ -14,11 +14,11 @@ from changed_routers import GIVEN, KINDS, MORE, NAMES, TEXTS, FromTexts, choose_
 from ir3de import EntropyTopK, Router, collect
 from ir3de.corpora import examples
 from ir3de.errors import InputError
+from ir3de.fitting import tuning
 from ir3de.policies import Policy
 from ir3de.scorers import Blend, Logistic
 from ir3de.scorers import logistic as logistic_module
-from ir3de.scorers.logistic_solver import ConvergenceError
-from ir3de.tuning import choosing
+from ir3de.scorers.logistic import ConvergenceError
 
 COOKING = ["How long do I boil an egg?", "Bread without yeast?", "A recipe for pancakes, please.", "Roast a chicken."]
 CHOSEN = {name: kind for name, kind in KINDS.items() if kind.change}
@@ -88,7 +88,7 @@ def test_shrunk_to_one_expert_and_grown_again(kind: FromTexts, tmp_path: Path) -
 
 def test_windows_that_tuning_chose_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also while an expert is there that cannot be counted again, because not all of its prompts are kept."""
-    monkeypatch.setattr(choosing, "choose", choose_smaller_windows)
+    monkeypatch.setattr(tuning, "choose", choose_smaller_windows)
     kind = FromTexts({name: tiny.sentences(name, 12, longest=400) for name in NAMES}, tune=True)
     router = kind.fit(NAMES)
     router.add("small", tiny.mixed(9))

@@ -30,9 +30,9 @@ from changed_routers import (
 )
 from ir3de import Router, collect
 from ir3de.errors import InputError
+from ir3de.fitting import tuning
 from ir3de.policies import Policy
 from ir3de.scorers import Blend
-from ir3de.tuning import choosing
 from laws import shown
 
 kinds = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
@@ -130,7 +130,7 @@ def test_a_contribution_that_is_taken_out_was_never_there(tune: bool, tmp_path: 
     assert_same(router, Router.fit(TEXTS, **options), tmp_path / "second")
 
 
-real_fit_confidence = choosing.fit_confidence
+real_fit_confidence = tuning.fit_confidence
 
 
 @pytest.mark.slow
@@ -139,7 +139,7 @@ real_fit_confidence = choosing.fit_confidence
 def test_windows_are_chosen_again_from_those_that_were_counted(
     saved: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(choosing, "choose", choose_smaller_windows)
+    monkeypatch.setattr(tuning, "choose", choose_smaller_windows)
     kind = FromTexts({name: tiny.sentences(name, 12, longest=400) for name in NAMES}, tune=True)
     router = kind.fit(NAMES)
     assert {own.sums.window for own in router.statistics.values()} == {64}
@@ -171,7 +171,7 @@ def test_confidence_is_calibrated_when_it_is_first_needed(
 
     never, router = (Router.fit({name: TEXTS[name] for name in names}, embedding=tiny.embedding(), scorer=Blend())
                      for names in (NAMES[:2], NAMES))  # fmt: skip
-    monkeypatch.setattr(choosing, "fit_confidence", count)
+    monkeypatch.setattr(tuning, "fit_confidence", count)
     router.add("new", tiny.mixed(9))
     router.remove("new")
     router.remove(NAMES[2])
@@ -226,7 +226,7 @@ def test_one_change_tunes_once(monkeypatch: pytest.MonkeyPatch) -> None:
         return real_choose(*arguments, **options)
 
     router = Router.fit({**TEXTS, "law": GIVEN["law"]}, embedding=tiny.embedding(), tune=True)
-    monkeypatch.setattr(choosing, "choose", count)
+    monkeypatch.setattr(tuning, "choose", count)
     router.add("new", tiny.mixed(9), **CHOOSE)
     router.merge("law", MORE["law"], **CHOOSE)
     router.remove("law", contribution=GIVEN["law"][0].id, **CHOOSE)

@@ -22,7 +22,7 @@ from ir3de.routing.content import count_content
 from ir3de.routing.decision import Decision
 from ir3de.routing.messages import END_CHARS, MAX_TURN_CHARS, MIN_PASTE_CHARS, split_paste
 from ir3de.scorers import Blend
-from ir3de.scorers.familiarity import FAMILIARITY_UNIT
+from ir3de.scorers.table import FAMILIARITY_UNIT
 from ir3de.selectors import Selector
 from laws import SELECTORS, shown, wordy
 

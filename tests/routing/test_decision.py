@@ -14,7 +14,7 @@ from ir3de.errors import InputError, UnknownExpertError
 from ir3de.policies import Calibration, Cost, Familiarity, Policy
 from ir3de.routing.decision import Reason
 from ir3de.scorers import Blend
-from ir3de.scorers.familiarity import FAMILIARITY_UNIT
+from ir3de.scorers.table import FAMILIARITY_UNIT
 from laws import EVERY_SCORER, SELECTORS, STRANGE, shown, wordy
 
 NAMES = tuple(tiny.DOMAINS)

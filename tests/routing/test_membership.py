@@ -16,7 +16,7 @@ from ir3de.corpora import examples
 from ir3de.policies import Calibration, Familiarity, Membership, Policy
 from ir3de.routing.decision import Decision, DecisionRules, make_decision
 from ir3de.routing.valuation import Probabilities
-from ir3de.scorers.familiarity import FAMILIARITY_UNIT
+from ir3de.scorers.table import FAMILIARITY_UNIT
 from ir3de.selectors import SCORE_UNIT
 from laws import shown, wordy
 

@@ -14,11 +14,10 @@ from ir3de import Average, PromptRidge, Router, Statistics, TokenRidge
 from ir3de.errors import InputError
 from ir3de.routing.compiled import decide, decide_batch
 from ir3de.scorers import Blend, Posterior
-from ir3de.scorers.blend import scale_to_unit, score_pairs
-from ir3de.scorers.familiarity import FAMILIARITY_UNIT, token_familiarity
-from ir3de.scorers.posterior import balance_counts
+from ir3de.scorers.blend import balance_counts, scale_to_unit, score_pairs
+from ir3de.scorers.table import FAMILIARITY_UNIT, token_familiarity
 from ir3de.selectors import SCORE_UNIT
-from ir3de.statistics.pairs import BUCKETS
+from ir3de.statistics.domain import BUCKETS
 from laws import counted, domains, ids_of, integer_pairs, seeds, shown, wordy
 
 weights = st.sampled_from([0.1, 1.0, 7.5])

@@ -13,7 +13,7 @@ from ir3de.scorers import logistic_solver as solver
 from ir3de.scorers.logistic import LogisticParts
 from ir3de.scorers.prompt_features import LONGEST, MIN_HALVED, SHORT, Features, Prompts
 from ir3de.statistics import Statistics
-from ir3de.statistics.pairs import pair_buckets
+from ir3de.statistics.domain import pair_buckets
 
 
 def collect_tiny(number: int = 20, seed: int = 0) -> list[Statistics]:

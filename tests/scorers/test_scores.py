@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 import tiny
 from ir3de import PromptRidge, Statistics, TokenRidge
-from ir3de.statistics.prompt_sums import PromptSums
+from ir3de.statistics.domain import PromptSums
 from laws import SCORERS, counted, domains, matrix_scores, scorers, weights
 
 

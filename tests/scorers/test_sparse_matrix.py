@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 import numpy as np
 from hypothesis import given
 
-from ir3de.scorers.sparse_matrix import SparseMatrix
+from ir3de.scorers.prompt_features import SparseMatrix
 
 shapes = st.tuples(st.integers(1, 40), st.integers(1, 30), st.integers(1, 9))
 

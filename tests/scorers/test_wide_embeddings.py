@@ -16,7 +16,7 @@ from ir3de import Router, TokenRidge
 from ir3de.artifact import inspect_router
 from ir3de.errors import InputError, MissingExtraError
 from ir3de.scorers import Blend, Scorer, arithmetic, grams
-from ir3de.scorers.grams import recall
+from ir3de.scorers.ridge import recall
 from laws import counted
 
 STATES = {"kept": (), "deleted": ("missing, rebuilt when needed",), "damaged": ("damaged, rebuilt when needed",)}
@@ -144,7 +144,7 @@ def test_progress_is_told_of_every_row() -> None:
 def test_torch_gives_the_same_scores_to_a_tolerance(
     monkeypatch: pytest.MonkeyPatch, scorer: Scorer, width: int
 ) -> None:
-    from ir3de.scorers.torch_arithmetic import TOLERANCE, TorchArithmetic
+    from ir3de.scorers.arithmetic import TOLERANCE, TorchArithmetic
 
     monkeypatch.setattr(grams, "MIN_REMEMBERED_WIDTH", width)
     domains = list(fit("xyz", scorer, keep_sample=True).statistics.values())
@@ -157,7 +157,7 @@ def test_torch_gives_the_same_scores_to_a_tolerance(
 
 @pytest.mark.torch
 def test_a_router_fitted_by_torch_changes_without_a_trace(tmp_path: Path) -> None:
-    from ir3de.scorers.torch_arithmetic import on_device
+    from ir3de.scorers.arithmetic import on_device
 
     texts = tiny.domain_texts()
     two = {name: texts[name] for name in ("maths", "law")}

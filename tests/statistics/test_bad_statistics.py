@@ -9,8 +9,7 @@ import tiny
 from ir3de import Router, Statistics, TokenRidge, collect
 from ir3de.embedding import Embedding, Matrix
 from ir3de.errors import EmbeddingError, InputError, MismatchError
-from ir3de.statistics.pairs import BUCKETS
-from ir3de.statistics.prompt_sums import PromptSums
+from ir3de.statistics.domain import BUCKETS, PromptSums
 from refused import Unchanged, counted, refusal, tiny_fit
 
 # statistics -----------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tiny
-from ir3de.statistics.pairs import BUCKETS, FEW_TOKENS, count_pairs, hash_pairs, pair_buckets, within_prompts
+from ir3de.statistics.domain import BUCKETS, FEW_TOKENS, count_pairs, hash_pairs, pair_buckets, within_prompts
 from laws import counted, ids_of, integer_pairs, texts
 
 ids = st.integers(0, 2**32 - 1)

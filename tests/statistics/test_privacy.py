@@ -14,8 +14,8 @@ from commands import complaint, run_json, wrong_call
 from ir3de import Router, Statistics, collect
 from ir3de.errors import InputError
 from ir3de.statistics.counting import Recipe, count, count_without_rare_tokens
+from ir3de.statistics.domain import count_pairs
 from ir3de.statistics.files import load_statistics
-from ir3de.statistics.pairs import count_pairs
 from laws import counted, ids_of, integer_sums, seeds, texts
 
 clips, counts = st.integers(1, 4), st.integers(2, 6)

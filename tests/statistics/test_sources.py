@@ -21,7 +21,7 @@ from ir3de.statistics import counting
 from ir3de.statistics import sample as samples
 from ir3de.statistics.files import load_statistics, save_statistics
 from ir3de.statistics.sample import hash_text
-from ir3de.statistics.sources import SourcedText
+from ir3de.statistics.texts import SourcedText
 from ir3de.storage.tensors import from_safetensors, to_safetensors
 from laws import counted, seeds, wordy
 from saved import refusal

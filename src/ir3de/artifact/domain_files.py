@@ -14,8 +14,8 @@ from ir3de.artifact.grams import attach_gram, describe_grams
 from ir3de.artifact.part_files import ExistingFile, Parts, read_part
 from ir3de.embedding import Embedding
 from ir3de.errors import MismatchError
-from ir3de.fitting.background import count_built_in
 from ir3de.fitting.domain_training import DomainTraining
+from ir3de.fitting.inputs import count_built_in
 from ir3de.fitting.parts import RouterParts
 from ir3de.policies import AssumedCalibration, Calibration
 from ir3de.routing.valuation import Probabilities, Valuation

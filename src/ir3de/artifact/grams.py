@@ -13,7 +13,7 @@ from typing import Any
 
 from ir3de.artifact.part_files import Parts, checked_path
 from ir3de.errors import ArtifactError
-from ir3de.scorers.grams import Gram, needs_remembered_grams, recall, remember
+from ir3de.scorers.ridge import Gram, needs_remembered_grams, recall, remember
 from ir3de.statistics.domain import Statistics
 from ir3de.storage import files
 from ir3de.storage.tensors import make_tensor_file, map_tensors

@@ -10,18 +10,12 @@ from typing import Any
 
 from ir3de.artifact.damage import name_damage, refuse_serving
 from ir3de.artifact.part_files import Parts, read_part
-from ir3de.fitting.outcome_training import OutcomeTraining
+from ir3de.fitting.outcomes import OutcomeTraining
 from ir3de.fitting.parts import RouterParts
-from ir3de.outcomes.files import (
-    check_outcomes,
-    describe_expectation,
-    describe_shrinkage,
-    outcomes_bytes,
-    outcomes_from,
-    restore_expectation,
-)
-from ir3de.outcomes.sums import Outcomes
 from ir3de.routing.valuation import ExpectedScores
+from ir3de.scorers.expectation import describe_expectation, describe_shrinkage, restore_expectation
+from ir3de.statistics.files import check_outcomes, outcomes_bytes, outcomes_from
+from ir3de.statistics.outcomes import Outcomes
 
 
 def describe_outcomes(

@@ -313,6 +313,6 @@ def load_arithmetic(device: str | None) -> Arithmetic | None:
     """The arithmetic that computes on a device, or None for numpy. It refuses a device that does not exist."""
     if device is None:
         return None
-    from ir3de.scorers.torch_arithmetic import TorchArithmetic
+    from ir3de.scorers.arithmetic import TorchArithmetic
 
     return TorchArithmetic(device)

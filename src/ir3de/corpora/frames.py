@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 from ir3de.corpora.labels import choose_columns, is_missing
 from ir3de.corpora.rows import Row, list_names
 from ir3de.errors import InputError
-from ir3de.statistics.tables import is_frame
+from ir3de.statistics.texts import is_frame
 
 
 @runtime_checkable

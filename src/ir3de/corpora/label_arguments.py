@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ir3de.errors import InputError
-from ir3de.statistics.tables import is_frame
+from ir3de.statistics.texts import is_frame
 
 
 def join_labels(texts: Any, labels: Any, label: str | None, text: str | None, call: str) -> tuple[Any, Any]:

@@ -19,7 +19,7 @@ from ir3de.corpora.sources import expand
 from ir3de.corpora.streams import STDIN, Options, Source
 from ir3de.embedding.normalisation import replace_lone_surrogates
 from ir3de.errors import InputError
-from ir3de.statistics.tables import is_frame, refuse_table
+from ir3de.statistics.texts import is_frame, refuse_table
 from ir3de.storage.files import find_kind
 
 # what labelled texts can be: files by name, a table, rows, or the pair (texts, labels)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ir3de.corpora.rows import CHAT_FIELDS, TEXT_FIELDS, columns_with_text, list_names, text_in, value_at
 from ir3de.errors import InputError
-from ir3de.statistics.sources import SOURCE_FIELD
+from ir3de.statistics.texts import SOURCE_FIELD
 
 USUAL_LABELS = (
     "label", "labels", "team", "expert", "intent", "category", "domain", "topic", "class", "target", "queue", "route",

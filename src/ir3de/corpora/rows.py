@@ -5,7 +5,7 @@ from typing import Self
 
 from ir3de.embedding.normalisation import replace_lone_surrogates
 from ir3de.errors import InputError
-from ir3de.statistics.sources import SOURCE_FIELD, attach_source
+from ir3de.statistics.texts import SOURCE_FIELD, attach_source
 
 TEXT_FIELDS = ("text", "prompt", "question", "instruction", "content", "input", "query")
 CHAT_FIELDS = ("messages", "conversations")

@@ -20,13 +20,13 @@ import numpy.typing as npt
 from ir3de.errors import InputError, UnknownExpertError, name_some
 from ir3de.evaluation.intervals import JSONReport
 from ir3de.evaluation.prompts import route_in_batches
-from ir3de.outcomes.expectation import Shrinkage
-from ir3de.outcomes.guard import CONSTANT, measure_gaps
-from ir3de.outcomes.rows import Row
-from ir3de.outcomes.sums import SCORE_UNIT
+from ir3de.fitting.outcomes import Row
+from ir3de.fitting.quality import CONSTANT, measure_gaps
 from ir3de.policies import StrongShare, check_share
 from ir3de.router import Router
 from ir3de.routing.decision import Decision
+from ir3de.scorers.expectation import Shrinkage
+from ir3de.statistics.outcomes import SCORE_UNIT
 
 CONFIDENT = 1.96  # standard errors on each side of an interval that holds the truth 19 times of 20
 

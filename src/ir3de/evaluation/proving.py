@@ -43,7 +43,7 @@ from ir3de.evaluation.proof import (
     give_verdict,
 )
 from ir3de.fitting.domains import require_experts
-from ir3de.fitting.labelled import read_by_label
+from ir3de.fitting.inputs import read_by_label
 from ir3de.policies import Policy
 from ir3de.router import Router
 from ir3de.routing.decision import Decision, require_content

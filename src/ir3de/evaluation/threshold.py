@@ -25,12 +25,12 @@ from ir3de.corpora.labelled import Labelled, prompts_of, read_experts
 from ir3de.errors import InputError
 from ir3de.evaluation.intervals import JSONReport
 from ir3de.evaluation.prompts import route_in_batches
+from ir3de.fitting.calibration import Scored, fit_calibration
 from ir3de.fitting.domains import require_experts, require_router
 from ir3de.policies import Calibration, Policy
 from ir3de.router import Router
 from ir3de.routing.decision import Decision
 from ir3de.statistics.sample import hash_text
-from ir3de.tuning.calibrating import Scored, fit_calibration
 
 FULL_CONFIDENCE = float(np.nextafter(1.0, 0.0))  # no threshold below 1 lies above this confidence
 ROUNDING = 1e-9  # α(n + 1) is often a whole number, and its floating-point value is not

@@ -1,4 +1,4 @@
-"""Routers from domains: fitting, and experts that come and go as if they had always, or never, been there."""
+"""Routers from domains: fitting, and changes after which experts have always, or never, been there."""
 
 from __future__ import annotations
 
@@ -10,19 +10,26 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
 from ir3de.embedding import Embedding
 from ir3de.engines.engine import Counting, check_counting
 from ir3de.errors import InputError
-from ir3de.fitting.amendment import Amendment, give, remove_experts, remove_part
-from ir3de.fitting.assumed_confidence import assume_calibration
-from ir3de.fitting.background import count_background
-from ir3de.fitting.domains import CHOOSE_AGAIN, check_choice, count_domain, read_addition
-from ir3de.fitting.parts import Constant, Domain, KeptPrompt, Kind, OutcomeRows, RouterParts, ScorerChoice
-from ir3de.outcomes.expectation import Validation
+from ir3de.fitting.domains import (
+    CHOOSE_AGAIN,
+    Amendment,
+    Domain,
+    Gift,
+    OutcomeRows,
+    ScorerChoice,
+    check_choice,
+    count_domain,
+    read_addition,
+)
+from ir3de.fitting.inputs import count_background
+from ir3de.fitting.parts import Constant, KeptPrompt, Kind, RouterParts
 from ir3de.routing.compiled import CompiledRouter
 from ir3de.routing.decision import DecisionRules
 from ir3de.routing.valuation import Once, Probabilities
 from ir3de.scorers import Blend, Scorer
 from ir3de.scorers.blend import BlendParts
-from ir3de.scorers.logistic import Logistic, LogisticParts
-from ir3de.scorers.logistic_solver import ConvergenceError
+from ir3de.scorers.expectation import Validation
+from ir3de.scorers.logistic import ConvergenceError, Logistic, LogisticParts
 from ir3de.scorers.table import Table
 from ir3de.selectors import Average, Selector
 from ir3de.statistics.contributions import Holding
@@ -30,31 +37,31 @@ from ir3de.statistics.counting import Recipe, recount
 from ir3de.statistics.domain import Statistics
 from ir3de.storage.ledger import Change
 
-if TYPE_CHECKING:  # a process that only routes does not import it
-    from ir3de.tuning import Trial
-    from ir3de.tuning.choosing import ConfidenceModel
-    from ir3de.tuning.held_out import HeldOut
-
+if TYPE_CHECKING:  # a process that only routes does not import them
+    from ir3de.fitting.calibration import HeldOut
+    from ir3de.fitting.tuning import ConfidenceModel, Trial
 
 Background: TypeAlias = Callable[[], "Statistics | None"]
+Fitted: TypeAlias = "tuple[CompiledRouter, DomainTraining]"
+Parts: TypeAlias = "BlendParts | LogisticParts | None"
 ChosenBy = Literal["caller", "fit", "tuning"]
 
 
 @dataclass(frozen=True)
 class DomainTraining:
-    """Statistics of every expert's domain, who gave them, and how scorer and selector were chosen."""
+    """Statistics and contributions of every expert's domain, and how scorer and selector were chosen."""
 
     scorer: Scorer
     statistics: Callable[[], Mapping[str, Statistics]]
-    holdings: Callable[[], Mapping[str, Holding]] = dict  # of the experts that were given contributions
-    trials: tuple[Mapping[str, Any], ...] = ()  # what tuning tried
-    chosen_by: ChosenBy = "caller"  # by whom scorer and selector were
-    reason: str = ""  # why a fit took the closed form without trying anything else
-    windows: Mapping[str, int] = field(default_factory=dict)  # of experts that tuning counted again in other windows
-    background: Background = field(default_factory=lambda: Constant(None))  # what belongs to no domain
+    holdings: Callable[[], Mapping[str, Holding]] = dict  # of the experts that have contributions
+    trials: tuple[Mapping[str, Any], ...] = ()  # of tuning, or of the default choice
+    chosen_by: ChosenBy = "caller"  # of scorer and selector
+    reason: str = ""  # why a fit took the closed form without trials
+    windows: Mapping[str, int] = field(default_factory=dict)  # counted, of experts that tuning recounted in others
+    background: Background = field(default_factory=lambda: Constant(None))  # prompts of no domain
     kind: Kind = "domains"
     validation: Validation = field(default_factory=Validation)
-    held_out: Callable[[], HeldOut] | None = field(default=None, compare=False)  # where confidence was learnt here
+    held_out: Callable[[], HeldOut] | None = field(default=None, compare=False)  # the prompts behind the confidence
 
     def outcomes(self) -> NoReturn:
         raise InputError(
@@ -63,7 +70,6 @@ class DomainTraining:
         )
 
     def counted_statistics(self, embedding: Embedding) -> Mapping[str, Statistics]:
-        """Each expert's statistics as they were counted, before tuning counted the prompts again in other windows."""
         found = dict(self.statistics())
         for name, window in self.windows.items():
             sample = found[name].sample
@@ -80,17 +86,9 @@ class DomainTraining:
             return Recipe(prompt_sums=False, keep_sample=keep_sample)
         return Recipe(self.windows.get(like, sums.window), keep_sample=keep_sample)
 
-    def give(
-        self,
-        parts: RouterParts,
-        name: str,
-        domain: Domain,
-        keep_sample: bool | None,
-        scorer: ScorerChoice,
-        counting: Counting,
-    ) -> RouterParts:
+    def give(self, parts: RouterParts, gift: Gift, scorer: ScorerChoice) -> RouterParts:
         check_choice(scorer)  # before hours are spent on counting
-        return self._change(parts, give(parts, name, domain, keep_sample, counting), scorer)
+        return self._change(parts, self._now(parts).give(gift, self.recipe(gift.name), parts.embedding()), scorer)
 
     def give_rows(self, parts: RouterParts, rows: OutcomeRows, field: str, *, merge: bool) -> NoReturn:
         self.outcomes()
@@ -98,19 +96,61 @@ class DomainTraining:
     def remove(
         self, parts: RouterParts, names: Sequence[str], contribution: str | None, scorer: ScorerChoice
     ) -> RouterParts:
-        if contribution is None:
-            return self._change(parts, remove_experts(parts, names), scorer)
-        return self._change(parts, remove_part(parts, names[0], contribution), scorer)
+        check_choice(scorer)
+        now = self._now(parts)
+        left = now.remove_experts(names) if contribution is None else now.remove_part(names[0], contribution)
+        return self._change(parts, left, scorer)
+
+    def _now(self, parts: RouterParts) -> Amendment:
+        """What the experts have before a change."""
+        return Amendment(self.counted_statistics(parts.embedding()), self.holdings(), ())
+
+    def _change(self, parts: RouterParts, amended: Amendment, scorer: ScorerChoice) -> RouterParts:
+        """Fit the changed statistics, with the same scorer and selector or with a new choice."""
+        rules, experts = parts.compiled.rules, tuple(amended.statistics)
+        default = None if rules.default is None else rules.experts[rules.default]
+        rules = DecisionRules(  # without any confidence: that of the router before the change may not be known yet
+            experts,
+            rules.selector,
+            experts.index(default) if default in experts else None,
+            policy=rules.policy.among(experts),
+        )
+        fit = DomainFit(amended.statistics, amended.holdings, parts.embedding(), rules, self.background)
+        if scorer == "keep":
+            fitted = self._keep_scorer(fit)
+        elif self.chosen_by == "tuning":
+            fitted = fit.tune_if_possible()
+        elif type(rules.selector) is Average:
+            fitted = fit.choose()
+        else:  # a fit with this selector takes the closed form
+            fitted = fit.with_scorer(Blend())
+        return parts.change(*fitted, amended.entries)
+
+    def _keep_scorer(self, fit: DomainFit) -> Fitted:
+        """Fit the same scorer. The record of its choice stays too, and so do the windows that tuning chose."""
+        from ir3de.fitting.tuning import recount_all
+
+        owned = dict(fit.statistics)
+        if self.windows:
+            known = self.statistics()
+            window = next(sums.window for name in self.windows if (sums := known[name].sums) is not None)
+            own = {name: one for name, one in owned.items() if name not in fit.held}  # contributions keep theirs
+            owned |= {name: recount_all(one, fit.embedding, window) for name, one in own.items()}
+        try:
+            compiled, training = replace(fit, statistics=owned).with_scorer(self.scorer, defer=True)
+        except ConvergenceError as error:
+            raise InputError(f"{error}. The scorer cannot be kept: {CHOOSE_AGAIN} chooses another") from error
+        record: dict[str, Any] = {"trials": self.trials, "chosen_by": self.chosen_by, "reason": self.reason}
+        return compiled, replace(training, windows=_find_windows(fit.statistics, owned), **record)
 
     def tune(self, parts: RouterParts) -> tuple[RouterParts, tuple[Trial, ...]]:
-        embedding = parts.embedding()
-        compiled, training, trials = fit_tuned(
-            self.counted_statistics(embedding), self.holdings(), embedding, parts.compiled.rules, self.background
-        )
-        return parts.change(compiled, training, [Change.now("tune")]), trials
+        now, rules = self._now(parts), parts.compiled.rules
+        fit = DomainFit(now.statistics, now.holdings, parts.embedding(), rules, self.background)
+        fitted, trials = fit.tune()
+        return parts.change(*fitted, [Change.now("tune")]), trials
 
     def replace_statistics(self, parts: RouterParts, statistics: Mapping[str, Statistics]) -> RouterParts:
-        """Parameters that depend on the number of prompts alone are worked out anew."""
+        """Parameters that depend on the number of prompts alone are computed again."""
         embedding, rules = parts.embedding(), parts.compiled.rules
         training = replace(self, statistics=Constant(dict(statistics)), holdings=dict, windows={})
         if self.chosen_by == "fit" and isinstance(self.scorer, Logistic):
@@ -133,20 +173,18 @@ class DomainTraining:
         return self
 
     def read_all(self) -> DomainTraining:
-        read: dict[str, Any] = {
-            name: Constant.call(getattr(self, name)) for name in ("statistics", "holdings", "background")
-        }
+        names = ("statistics", "holdings", "background")
+        read: dict[str, Any] = {name: Constant.call(getattr(self, name)) for name in names}
         return replace(self, held_out=None, **read)
 
     def require_probabilities(self, why_not: str) -> None:
         return
 
     def build_table(self, embedding: Embedding, rules: DecisionRules) -> Table:
-        return self._build_table(embedding, rules.selector, None, familiarity=rules.familiarity is not None)
+        return self.compile_table(embedding, rules.selector, None, familiarity=rules.familiarity is not None)
 
-    def _build_table(
-        self, embedding: Embedding, selector: Selector, parts: BlendParts | LogisticParts | None, *, familiarity: bool
-    ) -> Table:
+    def compile_table(self, embedding: Embedding, selector: Selector, parts: Parts, *, familiarity: bool) -> Table:
+        """The table, from the parts of the scorer if they are known."""
         return Table.of(
             self.scorer,
             list(self.statistics().values()),
@@ -160,10 +198,10 @@ class DomainTraining:
 
     def refit(self, parts: RouterParts) -> CompiledRouter:
         embedding, rules = parts.embedding(), parts.compiled.rules
-        return fit_statistics(self.statistics(), self.holdings(), embedding, self.scorer, rules, self.background)[0]
+        return DomainFit(self.statistics(), {}, embedding, rules, self.background).with_scorer(self.scorer)[0]
 
     def decide_kept(self, parts: RouterParts) -> list[KeptPrompt]:
-        from ir3de.tuning.choosing import score_again
+        from ir3de.fitting.tuning import score_again
 
         rules, statistics = parts.compiled.rules, self.statistics()
         domains, background = list(statistics.values()), self.background()
@@ -176,53 +214,112 @@ class DomainTraining:
         owned = [(rules.experts[expert], place, decision) for expert, place, decision in both]
         return [KeptPrompt(name, prompts[name][place], decision) for name, place, decision in owned]
 
-    def _change(self, parts: RouterParts, amended: Amendment, scorer: ScorerChoice) -> RouterParts:
-        """Fit what is then there, with scorer and selector as they are or, if that is wanted, chosen again."""
-        check_choice(scorer)
-        statistics, rules = amended.statistics, parts.compiled.rules
-        experts = tuple(statistics)
-        default = None if rules.default is None else rules.experts[rules.default]
-        rules = DecisionRules(  # without any confidence: that of the router before the change may not be known yet
-            experts,
-            rules.selector,
-            experts.index(default) if default in experts else None,
-            policy=rules.policy.among(experts),
-        )
-        held, embedding = _select_holdings(amended.holdings, statistics), parts.embedding()
-        if scorer == "keep":
-            compiled, training = self._keep_scorer(statistics, held, embedding, rules)
-        elif self.chosen_by == "tuning":
-            compiled, training = _tune_again(statistics, held, embedding, rules, self.background)
-        elif type(rules.selector) is Average:
-            compiled, training = fit_chosen(statistics, held, embedding, rules, self.background)
-        else:  # a fit with this selector takes the closed form
-            compiled, training = fit_statistics(statistics, held, embedding, Blend(), rules, self.background)
-        return parts.change(compiled, training, amended.entries)
 
-    def _keep_scorer(
-        self,
-        statistics: Mapping[str, Statistics],
-        holdings: Mapping[str, Holding],
-        embedding: Embedding,
-        rules: DecisionRules,
-    ) -> tuple[CompiledRouter, DomainTraining]:
-        """Fit the scorer that is there. The record of its choice stays too, and so do the windows that tuning chose."""
-        from ir3de.tuning.choosing import recount_all
+@dataclass(frozen=True)
+class DomainFit:
+    """What a fit starts from. The result depends on nothing else."""
 
-        owned = dict(statistics)
-        if self.windows:
-            known = self.statistics()
-            window = next(sums.window for name in self.windows if (sums := known[name].sums) is not None)
-            own = {name: one for name, one in statistics.items() if name not in holdings}  # contributions keep theirs
-            owned |= {name: recount_all(one, embedding, window) for name, one in own.items()}
+    statistics: Mapping[str, Statistics]  # as they were counted
+    holdings: Mapping[str, Holding]
+    embedding: Embedding
+    rules: DecisionRules
+    background: Background
+
+    @property
+    def held(self) -> dict[str, Holding]:
+        """The holdings with contributions. For all other experts the statistics are enough."""
+        known = self.holdings
+        return {name: known[name] for name in self.statistics if name in known and known[name].contributions}
+
+    @property
+    def domains(self) -> list[Statistics]:
+        return list(self.statistics.values())
+
+    def with_scorer(self, scorer: Scorer, *, defer: bool = False) -> Fitted:
+        """Fit, calibrate and compile. With `defer`, confidence is calibrated at its first use: the same bits."""
+        from ir3de.fitting.tuning import calibrate
+
+        parts: Parts = None
+        if type(scorer) in (Blend, Logistic):
+            parts = (BlendParts if type(scorer) is Blend else LogisticParts)(self.domains, self.embedding.rows)
+        background = self.background()
+        confidence = calibrate(self.domains, self.embedding, scorer, self.rules.selector, parts, background=background)
+        model = None if confidence is None else Once(confidence) if defer else Constant(confidence())
+        return self._compile(self._train(scorer), self.rules, model, parts)
+
+    def choose(self) -> Fitted:
+        """Choose between the closed form, the discriminative fit and their sum; then fit and compile."""
+        from ir3de.fitting.default_scorer import choose_default
+
+        assert isinstance(self.rules.selector, Average)
+        choice = choose_default(self.domains, self.embedding, self.rules.selector, self.background())
+        training = self._train(choice.scorer, choice.trials, chosen_by="fit", reason=choice.reason)
+        model = None if choice.confidence is None else Constant(choice.confidence())
+        return self._compile(training, self.rules, model, choice.parts)
+
+    def tune(self) -> tuple[Fitted, tuple[Trial, ...]]:
+        """Choose scorer, selector and window size, fit and compile; also returns what was tried.
+
+        Contributions stay in the windows that they came in, so that they can be removed again.
+        """
+        from ir3de.fitting.default_scorer import try_discriminative
+        from ir3de.fitting.tuning import choose
+
+        cap, background = self.rules.selector.cap, self.background()
+        choice = choose(self.domains, self.embedding, cap=cap, windows=not self.held, background=background)
+        choice = try_discriminative(choice, self.embedding, background)
+        owned = dict(zip(self.statistics, choice.domains, strict=True))
+        training = self._train(choice.scorer, choice.trials, chosen_by="tuning", statistics=Constant(owned))
+        training = replace(training, windows=_find_windows(self.statistics, owned))
+        rules = replace(self.rules, selector=choice.selector)
+        return self._compile(training, rules, Constant(choice.confidence), choice.parts), choice.trials
+
+    def tune_if_possible(self) -> Fitted:
+        """Tune, or take the default scorer if too few prompts are kept."""
         try:
-            compiled, training = fit_statistics(
-                owned, holdings, embedding, self.scorer, rules, self.background, defer=True
+            return self.tune()[0]
+        except InputError:
+            rules = replace(self.rules, selector=Average(self.rules.selector.cap))
+            compiled, training = replace(self, rules=rules).with_scorer(Blend())
+            return compiled, replace(training, chosen_by="tuning")
+
+    def _train(self, scorer: Scorer, trials: Iterable[Trial] = (), **more: Any) -> DomainTraining:
+        known = {"statistics": Constant(dict(self.statistics)), "background": self.background, **more}
+        tried = tuple(trial.to_dict() for trial in trials)
+        return DomainTraining(scorer, holdings=Constant(self.held), trials=tried, **known)
+
+    def _compile(
+        self,
+        training: DomainTraining,
+        rules: DecisionRules,
+        confidence: Callable[[], ConfidenceModel] | None,
+        parts: Parts,
+    ) -> Fitted:
+        """The read side, and the training data with the held-out prompts that confidence is learnt from."""
+        from ir3de.fitting.calibration import assume_calibration
+
+        # Even without a calibration: one learnt with other experts would reveal them after they are gone.
+        assumed = assume_calibration(training.statistics().values(), rules.selector) if confidence is None else None
+        rules = replace(rules, valuation=Probabilities(assumed=assumed), familiarity=None, membership=None)
+        if isinstance(confidence, Constant):
+            known = confidence()
+            valuation = Probabilities(known.calibration)
+            rules = replace(rules, valuation=valuation, familiarity=known.familiarity, membership=known.membership)
+        elif confidence is not None:
+            valuation = Probabilities().defer({"calibration": lambda: confidence().calibration})
+            rules = replace(rules, valuation=valuation).defer(
+                {"familiarity": lambda: confidence().familiarity, "membership": lambda: confidence().membership}
             )
-        except ConvergenceError as error:
-            raise InputError(f"{error}. The scorer cannot be kept: {CHOOSE_AGAIN} chooses another") from error
-        record: dict[str, Any] = {"trials": self.trials, "chosen_by": self.chosen_by, "reason": self.reason}
-        return compiled, replace(training, windows=_find_windows(statistics, owned), **record)
+        has_familiarity = confidence is not None and not self.embedding.is_multilingual
+        table = training.compile_table(self.embedding, rules.selector, parts, familiarity=has_familiarity)
+        held_out = None if confidence is None else lambda: confidence().held_out
+        return CompiledRouter.build(rules, table), replace(training, held_out=held_out)
+
+
+def _find_windows(counted: Mapping[str, Statistics], owned: Mapping[str, Statistics]) -> dict[str, int]:
+    """The windows in which experts were counted that are now counted in others."""
+    sums = {name: own.sums for name, own in counted.items()}
+    return {name: own.window for name, own in sums.items() if own is not None and own != owned[name].sums}
 
 
 def fit_domains(
@@ -238,7 +335,7 @@ def fit_domains(
 ) -> RouterParts:
     """Count, fit and compile a new router. Without a scorer, the fit chooses one."""
     check_counting(counting)
-    beside = Constant(count_background(background, embedding))
+    known = Constant(count_background(background, embedding))
     statistics, holdings, changes = {}, {}, []
     for name, domain in domains.items():
         count = partial(count_domain, name, embedding=embedding, keep_sample=keep_sample, counting=counting)
@@ -247,146 +344,10 @@ def fit_domains(
         holdings[name] = Holding(given.own, ()).with_more(given.contributions, name)
         after = given.total.digest
         changes += [Change.now("fit", expert=name, given=one, after=after) for one in given.entries]
+    fit = DomainFit(statistics, holdings, embedding, rules, known)
     if tune:
-        compiled, training, _ = fit_tuned(statistics, holdings, embedding, rules, beside)
+        (compiled, training), _ = fit.tune()
         changes.append(Change.now("tune"))
-    elif scorer is None:
-        compiled, training = fit_chosen(statistics, holdings, embedding, rules, beside)
     else:
-        compiled, training = fit_statistics(statistics, holdings, embedding, scorer, rules, beside)
+        compiled, training = fit.choose() if scorer is None else fit.with_scorer(scorer)
     return RouterParts.create(compiled, embedding, training, changes)
-
-
-def fit_statistics(
-    statistics: Mapping[str, Statistics],
-    holdings: Mapping[str, Holding],
-    embedding: Embedding,
-    scorer: Scorer,
-    rules: DecisionRules,
-    background: Background,
-    *,
-    defer: bool = False,
-) -> tuple[CompiledRouter, DomainTraining]:
-    """Fit, calibrate and compile. With `defer`, confidence is calibrated when it is first asked for: the same bits."""
-    from ir3de.tuning.choosing import calibrate
-
-    domains = list(statistics.values())
-    parts = _prepare(scorer, domains, embedding)
-    confidence = calibrate(domains, embedding, scorer, rules.selector, parts, background=background())
-    owned, held = dict(statistics), _select_holdings(holdings, statistics)
-    training = DomainTraining(scorer, Constant(owned), Constant(held), background=background)
-    model = None if confidence is None else Once(confidence) if defer else Constant(confidence())
-    return _compile(training, embedding, rules, model, parts)
-
-
-def fit_chosen(
-    statistics: Mapping[str, Statistics],
-    holdings: Mapping[str, Holding],
-    embedding: Embedding,
-    rules: DecisionRules,
-    background: Background,
-) -> tuple[CompiledRouter, DomainTraining]:
-    """Choose between the closed form, the discriminative fit and their sum; then fit and compile."""
-    from ir3de.tuning.mixing import choose_default
-
-    assert isinstance(rules.selector, Average)
-    choice = choose_default(list(statistics.values()), embedding, rules.selector, background())
-    tried = tuple(trial.to_dict() for trial in choice.trials)
-    owned, held = dict(statistics), _select_holdings(holdings, statistics)
-    training = DomainTraining(
-        choice.scorer, Constant(owned), Constant(held), tried, "fit", choice.reason, background=background
-    )
-    model = None if choice.confidence is None else Constant(choice.confidence())
-    return _compile(training, embedding, rules, model, choice.parts)
-
-
-def fit_tuned(
-    statistics: Mapping[str, Statistics],
-    holdings: Mapping[str, Holding],
-    embedding: Embedding,
-    rules: DecisionRules,
-    background: Background,
-) -> tuple[CompiledRouter, DomainTraining, tuple[Trial, ...]]:
-    """Choose scorer, selector and window size, fit and compile; also returns what was tried.
-
-    The statistics must be those that were counted: the result depends on nothing else. Contributions stay in the
-    windows that they came in, so that they can be taken out again.
-    """
-    from ir3de.tuning.choosing import choose
-    from ir3de.tuning.mixing import try_discriminative
-
-    held = _select_holdings(holdings, statistics)
-    choice = choose(
-        list(statistics.values()), embedding, cap=rules.selector.cap, windows=not held, background=background()
-    )
-    choice = try_discriminative(choice, embedding, background())
-    owned = dict(zip(statistics, choice.domains, strict=True))
-    windows = _find_windows(statistics, owned)
-    tried = tuple(trial.to_dict() for trial in choice.trials)
-    training = DomainTraining(
-        choice.scorer, Constant(owned), Constant(held), tried, "tuning", windows=windows, background=background
-    )
-    rules = replace(rules, selector=choice.selector)
-    return *_compile(training, embedding, rules, Constant(choice.confidence), choice.parts), choice.trials
-
-
-def _find_windows(counted: Mapping[str, Statistics], owned: Mapping[str, Statistics]) -> dict[str, int]:
-    """The windows in which experts were counted that are now counted in others."""
-    return {
-        name: own.sums.window for name, own in counted.items() if own.sums is not None and own.sums != owned[name].sums
-    }
-
-
-def _tune_again(
-    statistics: Mapping[str, Statistics],
-    holdings: Mapping[str, Holding],
-    embedding: Embedding,
-    rules: DecisionRules,
-    background: Background,
-) -> tuple[CompiledRouter, DomainTraining]:
-    """Tune as a new router of these statistics would be; take the default scorer where too few prompts are kept."""
-    try:
-        compiled, training, _ = fit_tuned(statistics, holdings, embedding, rules, background)
-    except InputError:
-        default = replace(rules, selector=Average(rules.selector.cap))
-        compiled, training = fit_statistics(statistics, holdings, embedding, Blend(), default, background)
-        training = replace(training, chosen_by="tuning")
-    return compiled, training
-
-
-def _compile(
-    training: DomainTraining,
-    embedding: Embedding,
-    rules: DecisionRules,
-    confidence: Callable[[], ConfidenceModel] | None,
-    parts: BlendParts | LogisticParts | None,
-) -> tuple[CompiledRouter, DomainTraining]:
-    """The read side, and the training data with the held-out prompts that confidence is learnt from."""
-    # Even where there is no calibration: one learnt with other experts would tell of them after they are gone.
-    assumed = assume_calibration(training.statistics().values(), rules.selector) if confidence is None else None
-    rules = replace(rules, valuation=Probabilities(assumed=assumed), familiarity=None, membership=None)
-    if isinstance(confidence, Constant):
-        known = confidence()
-        valuation = Probabilities(known.calibration)
-        rules = replace(rules, valuation=valuation, familiarity=known.familiarity, membership=known.membership)
-    elif confidence is not None:
-        valuation = Probabilities().defer({"calibration": lambda: confidence().calibration})
-        rules = replace(rules, valuation=valuation).defer(
-            {"familiarity": lambda: confidence().familiarity, "membership": lambda: confidence().membership}
-        )
-    has_familiarity = confidence is not None and not embedding.is_multilingual
-    table = training._build_table(embedding, rules.selector, parts, familiarity=has_familiarity)
-    held_out = None if confidence is None else lambda: confidence().held_out
-    return CompiledRouter.build(rules, table), replace(training, held_out=held_out)
-
-
-def _prepare(scorer: Scorer, domains: Sequence[Statistics], embedding: Embedding) -> BlendParts | LogisticParts | None:
-    """What calibration and the table share."""
-    if type(scorer) is Blend:
-        return BlendParts(domains, embedding.rows)
-    return LogisticParts(domains, embedding.rows) if type(scorer) is Logistic else None
-
-
-def _select_holdings(holdings: Mapping[str, Holding], experts: Mapping[str, Statistics]) -> dict[str, Holding]:
-    """Only those of experts that are there and have contributions: of the others the statistics say everything."""
-    return {name: holdings[name] for name in experts if name in holdings and holdings[name].contributions}

@@ -1,49 +1,121 @@
-"""What experts are given: names are checked, texts counted, contributions summed."""
+"""What experts are given: arguments are checked, texts counted, contributions summed, changes recorded."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from ir3de.embedding import Embedding
 from ir3de.engines.domains import Files
-from ir3de.engines.engine import Counting
+from ir3de.engines.engine import Counting, check_counting
 from ir3de.errors import InputError, MismatchError, UnknownExpertError, name_embedding, name_some
-from ir3de.fitting.descriptions import DescribedDomain, write_prompts
-from ir3de.outcomes.sums import Outcomes
+from ir3de.fitting.inputs import DescribedDomain, write_prompts
 from ir3de.policies import Policy, check_policy
 from ir3de.routing.decision import DecisionRules
 from ir3de.scorers import Blend, Scorer
 from ir3de.scorers.table import check_experts
 from ir3de.selectors import Average, Selector
 from ir3de.statistics.contributions import Contribution, Holding
-from ir3de.statistics.counting import Recipe, collect
+from ir3de.statistics.counting import DEFAULT_WINDOW, Recipe, collect
 from ir3de.statistics.domain import Statistics
+from ir3de.statistics.outcomes import Outcomes
 from ir3de.statistics.sample import Sample
-from ir3de.statistics.tables import refuse_table
+from ir3de.statistics.texts import refuse_table
 from ir3de.storage.cores import count_cores
-from ir3de.storage.ledger import DESCRIPTION, ContributionRecord
+from ir3de.storage.ledger import DESCRIPTION, Action, Change, ContributionRecord
 
 CHOOSE_AGAIN = 'scorer="choose" (--scorer choose on the command line)'
+
+Counted: TypeAlias = "Statistics | Contribution"
+OutcomeRows: TypeAlias = "Iterable[Mapping[str, Any]] | Outcomes"  # rows, or their sums
+# an expert's texts (str, or rows of `text` and `source`), or statistics of them; for an outcome router, rows of scores
+Domain: TypeAlias = "Iterable[str | Mapping[str, Any]] | Files | Counted | Sequence[Counted] | OutcomeRows"
+ScorerChoice = Literal["keep", "choose"]  # what a change does with the scorer
+
+
+@dataclass(frozen=True)
+class Gift:
+    """What a change gives an expert, and how it is counted."""
+
+    name: str
+    domain: Domain
+    keep_sample: bool | None = None  # None: as the router does with its other texts
+    counting: Counting = field(default_factory=Counting)
 
 
 @dataclass(frozen=True)
 class Addition:
-    """What an expert is given at once: texts and a description counted here, and contributions."""
+    """What an expert receives at once: texts and a description counted here, and contributions."""
 
     own: Statistics | None
     contributions: Sequence[Contribution]
     total: Statistics
-    entries: Sequence[ContributionRecord]  # what the ledger records of it
+    entries: Sequence[ContributionRecord]  # for the ledger
+
+    @classmethod
+    def of_texts(cls, counted: Statistics) -> Addition:
+        return cls(counted, (), counted, [describe_given(counted)])
 
     def __add__(self, other: Addition) -> Addition:
-        own = [one.own for one in (self, other) if one.own is not None]
         contributions, entries = (*self.contributions, *other.contributions), (*self.entries, *other.entries)
-        return Addition(sum(own[1:], own[0]) if own else None, contributions, self.total + other.total, entries)
+        return Addition(add_statistics(self.own, other.own), contributions, self.total + other.total, entries)
+
+
+@dataclass(frozen=True)
+class Amendment:
+    """All statistics and contributions of the experts after a change, and its entries in the ledger."""
+
+    statistics: Mapping[str, Statistics]
+    holdings: Mapping[str, Holding]
+    entries: Sequence[Change]
+
+    def give(self, gift: Gift, recipe: Recipe, embedding: Embedding) -> Amendment:
+        """Add an expert, or give an existing one more; `recipe` is how its texts are counted."""
+        check_counting(gift.counting)
+        name, known = gift.name, self.statistics.get(gift.name)
+        holding = self.holdings.get(name, Holding(known, ()))
+        keep_sample = recipe.keep_sample if gift.keep_sample is None else gift.keep_sample
+        options: dict[str, Any] = {"keep_sample": keep_sample, "window": recipe.window, "counting": gift.counting}
+        count = partial(count_domain, name, embedding=embedding, **options)
+        keeps_samples = gift.keep_sample is not False
+        given = read_addition(name, gift.domain, count, embedding, keep_sample=keeps_samples, holding=holding)
+        own = add_statistics(holding.own, given.own)
+        holding = Holding(own, holding.contributions).with_more(given.contributions, name)
+        total = given.total if known is None else known + given.total
+        action: Action = "add" if known is None else "merge"
+        before, after = None if known is None else known.digest, total.digest
+        entries = [Change.now(action, expert=name, given=one, before=before, after=after) for one in given.entries]
+        return Amendment({**self.statistics, name: total}, {**self.holdings, name: holding}, entries)
+
+    def remove_experts(self, names: Sequence[str]) -> Amendment:
+        """Remove experts. Each of their contributions has an entry of its own, for its owner."""
+        left, entries = dict(self.statistics), []
+        for name in names:
+            gone, holding = left.pop(name), self.holdings.get(name, Holding(None, ()))
+            given = [*(one.given for one in holding.contributions), describe_given(gone)]
+            entries += [Change.now("remove", expert=name, given=one, before=gone.digest) for one in given]
+        return Amendment(left, self.holdings, entries)
+
+    def remove_part(self, name: str, contribution: str) -> Amendment:
+        """Remove a contribution: the difference of integers is the sum of the others. Their sample is drawn again."""
+        if name not in self.holdings:
+            raise InputError(f"'{name}' has no contributions: its texts were counted here, as one")
+        gone, left = self.holdings[name].without(contribution, name)
+        before, taken = self.statistics[name], gone.statistics()
+        rest = before.without_sample() - taken.without_sample()
+        after = replace(rest, sample=left.sample() if gone.kept else before.sample)
+        entry = Change.now("remove", expert=name, given=gone.given, before=before.digest, after=after.digest)
+        return Amendment({**self.statistics, name: after}, {**self.holdings, name: left}, [entry])
+
+
+def add_statistics(*parts: Statistics | None) -> Statistics | None:
+    """The sum of those that are not None."""
+    found = [part for part in parts if part is not None]
+    return sum(found[1:], found[0]) if found else None
 
 
 def describe_given(statistics: Statistics) -> ContributionRecord:
@@ -60,13 +132,15 @@ def read_addition(
     keep_sample: bool,
     holding: Holding | None = None,
 ) -> Addition:
-    """What a domain gives an expert, refused before it is read if the expert has it already.
+    """What a domain gives an expert. Raises an error before reading if the expert has it already.
 
     `count` turns texts, files or statistics into the expert's own. Contributions bring their samples of prompts along
     unless `keep_sample` is false.
     """
     if isinstance(domain, DescribedDomain):
-        described = _count_description(name, domain.description, count, embedding)
+        words = count(write_prompts(name, domain.description, embedding))
+        words = words if words.sample is None else replace(words, sample=Sample.empty())  # prompts must be real there
+        described = Addition(words, (), words, [replace(describe_given(words), kind=DESCRIPTION)])
         if isinstance(domain.domain, Sized) and not len(domain.domain):
             return described
         return described + read_addition(
@@ -74,32 +148,20 @@ def read_addition(
         )
     given = _split_counted(domain)
     if given is None:
-        texts = count(domain)
-        return Addition(texts, (), texts, [describe_given(texts)])
+        return Addition.of_texts(count(domain))
     statistics, contributions = given
     (holding or Holding(None, ())).with_more(contributions, name)
     kept = contributions if keep_sample else [one.without_sample() for one in contributions]
-    counted = [count(one) for one in statistics]
-    own = sum(counted[1:], counted[0]) if counted else None
+    own = add_statistics(*map(count, statistics))
     if not kept:
         assert own is not None
-        return Addition(own, (), own, [describe_given(own)])
-    theirs = _sum_contributions(name, kept, embedding)
-    entries = [*([] if own is None else [describe_given(own)]), *(one.given for one in kept)]
-    return Addition(own, kept, theirs if own is None else own + theirs, entries)
-
-
-def _count_description(
-    name: str, description: str, count: Callable[[Any], Statistics], embedding: Embedding
-) -> Addition:
-    """What a description gives an expert; it is never in the kept sample."""
-    words = count(write_prompts(name, description, embedding))
-    words = words if words.sample is None else replace(words, sample=Sample.empty())
-    return Addition(words, (), words, [replace(describe_given(words), kind=DESCRIPTION)])
+        return Addition.of_texts(own)
+    theirs = Addition(None, kept, _sum_contributions(name, kept, embedding), [one.given for one in kept])
+    return theirs if own is None else Addition.of_texts(own) + theirs
 
 
 def _split_counted(domain: Any) -> tuple[list[Statistics], list[Contribution]] | None:
-    """The statistics and the contributions that a domain consists of; None when it is something else."""
+    """The statistics and the contributions that a domain consists of; None if it is something else."""
     given = list(domain) if isinstance(domain, (list, tuple)) and domain else [domain]
     if not all(isinstance(one, (Statistics, Contribution)) for one in given):
         return None
@@ -109,24 +171,20 @@ def _split_counted(domain: Any) -> tuple[list[Statistics], list[Contribution]] |
 
 def _sum_contributions(name: str, contributions: Sequence[Contribution], embedding: Embedding) -> Statistics:
     """The sum of contributions, read a few at a time, on every core."""
-    with ThreadPoolExecutor(count_cores(), thread_name_prefix="ir3de-sum") as pool:
-        parts = pool.map(partial(_sum_some, name, contributions, embedding), _deal_out(len(contributions)))
-        return sum(parts)  # type: ignore[return-value]
+    workers = min(count_cores(), len(contributions))
+    with ThreadPoolExecutor(workers, thread_name_prefix="ir3de-sum") as pool:
+        parts = [contributions[worker::workers] for worker in range(workers)]
+        return sum(pool.map(partial(_sum_some, name, embedding), parts))  # type: ignore[return-value]
 
 
-def _deal_out(number: int) -> list[range]:
-    workers = min(count_cores(), number)
-    return [range(worker, number, workers) for worker in range(workers)]
-
-
-def _sum_some(name: str, contributions: Sequence[Contribution], embedding: Embedding, places: range) -> Statistics:
-    """The sum of those at these places; their samples are drawn from together, several at a time."""
+def _sum_some(name: str, embedding: Embedding, contributions: Sequence[Contribution]) -> Statistics:
+    """Their sum; their samples are joined a few at a time."""
     total: Any = 0
 
     def samples() -> Iterator[Sample]:
         nonlocal total
-        for place in places:
-            found = count_domain(name, contributions[place].statistics(), embedding, keep_sample=True)
+        for contribution in contributions:
+            found = count_domain(name, contribution.statistics(), embedding, keep_sample=True)
             total = total + found.without_sample()
             if found.sample is not None:
                 yield found.sample
@@ -145,10 +203,7 @@ def check_request(
     tune: bool,
     keep_sample: bool,
 ) -> tuple[Embedding, Scorer | None, Selector]:
-    """What a fit uses: as given, or the defaults. Arguments that contradict one another are refused.
-
-    No scorer means that the fit chooses one.
-    """
+    """Embedding, scorer and selector of a fit: as given, or the defaults. Without a scorer, the fit chooses one."""
     if not isinstance(domains, Mapping):
         raise InputError(
             f"domains must map each expert's name to its texts, found {type(domains).__name__}: pass {{name: texts}}, "
@@ -161,12 +216,12 @@ def check_request(
     if tune and (scorer is not None or selector is not None):
         raise InputError("tune=True chooses scorer and selector itself: leave them out, or leave out tune")
     given = check_strategies(scorer, selector)
-    chooses = scorer is None and type(given[1]) is Average  # others read the table in another way than it is chosen for
+    chooses = scorer is None and type(given[1]) is Average  # the choice compares scorers by their averages
     return check_embedding(embedding or find_embedding(domains)), None if chooses else given[0], given[1]
 
 
 def check_strategies(scorer: Scorer | None, selector: Selector | None) -> tuple[Scorer, Selector]:
-    """Those that were given, the usual ones otherwise; refuses what is neither."""
+    """The given scorer and selector, or the usual ones."""
     chosen = scorer or Blend(), selector or Average()
     for given, kind, usual in zip(chosen, (Scorer, Selector), (Blend(), Average()), strict=True):
         if isinstance(given, type) or not isinstance(given, kind):  # a class has the methods, but not the numbers
@@ -176,7 +231,7 @@ def check_strategies(scorer: Scorer | None, selector: Selector | None) -> tuple[
 
 
 def make_rules(names: Collection[str], selector: Selector, default: str | None, policy: Policy | None) -> DecisionRules:
-    """How experts of these names are decided between; refuses names, defaults and policies that make no sense."""
+    """The rules that decide between experts of these names. Checks names, default and policy."""
     experts = tuple(map(check_name, names))
     check_experts(len(experts))
     chosen = None if default is None else find_default(default, experts)
@@ -184,14 +239,14 @@ def make_rules(names: Collection[str], selector: Selector, default: str | None, 
 
 
 def find_default(default: str, experts: Sequence[str]) -> int:
-    """Where the default expert stands among the experts."""
+    """The index of the default expert."""
     if default not in experts:
         raise UnknownExpertError(f"the default expert '{default}' is not among {name_some(experts, default)}")
     return experts.index(default)
 
 
 def check_embedding(embedding: object) -> Embedding:
-    """Refuse what is no embedding."""
+    """Raise an error unless this is an embedding."""
     if not isinstance(embedding, Embedding):
         raise InputError(f"embedding must be an Embedding, found {embedding!r}: use Embedding.load(source)")
     return embedding
@@ -208,7 +263,7 @@ def find_embedding(domains: Mapping[str, Any]) -> Embedding:
 
 
 def describe_mismatch(what: str, found: Statistics | Outcomes, embedding: Embedding) -> MismatchError:
-    """The error that statistics or outcomes are of another embedding than the router."""
+    """The error for statistics or outcomes of another embedding than the router's."""
     other = name_embedding(found.fingerprint, found.embedding_version)
     own = f"{name_embedding(embedding.fingerprint, embedding.default_version)} ({embedding.name})"
     advice = "collect them again with that embedding"
@@ -223,10 +278,10 @@ def count_domain(
     embedding: Embedding,
     *,
     keep_sample: bool,
-    window: int = 128,
+    window: int = DEFAULT_WINDOW,
     counting: Counting | None = None,
 ) -> Statistics:
-    """An expert's statistics, from its texts or files, or from what was counted of them elsewhere."""
+    """An expert's statistics, from its texts or files, or from statistics of them."""
     if isinstance(domain, Statistics):
         if domain.fingerprint != embedding.fingerprint:
             raise describe_mismatch(f"the statistics of '{name}'", domain, embedding)
@@ -268,13 +323,13 @@ def _count_files(name: str, domain: Files, embedding: Embedding, recipe: Recipe,
 
 
 def require_router(router: object, call: str) -> None:
-    """Refuse what is no router where one must come first; `call` is the right one."""
+    """Raise an error unless the first argument is a router; `call` shows a correct call."""
     if not hasattr(router, "require_probabilities"):
         raise InputError(f"the first argument must be a router, found a {type(router).__name__}: {call}")
 
 
 def check_name(name: object) -> str:
-    """Refuse what cannot be an expert's name."""
+    """Raise an error unless this can be an expert's name."""
     if not isinstance(name, str) or not name.strip():
         raise InputError(f"an expert's name must be a non-empty string, found {name!r}")
     if any(ord(character) < 32 for character in name):
@@ -285,25 +340,25 @@ def check_name(name: object) -> str:
 
 
 def check_choice(scorer: object) -> None:
-    """Refuse what a change cannot do about the scorer."""
+    """Raise an error unless a change can do this with the scorer."""
     if scorer not in ("keep", "choose"):
         raise InputError(f'scorer of a change must be "keep" or "choose", found {scorer!r}: `fit` takes other scorers')
 
 
 def check_new(name: str, experts: Collection[str]) -> None:
-    """Refuse a name that an expert has already, or that no expert can have."""
+    """Raise an error if the name is invalid, or if an expert has it already."""
     if check_name(name) in experts:
         raise InputError(f"'{name}' is an expert already: merge(name, texts) gives it more, remove(name) takes it out")
 
 
 def require_experts(names: Iterable[str], experts: Collection[str]) -> None:
-    """Refuse names that no expert of a router has."""
+    """Raise an error for names of unknown experts."""
     if unknown := [f"'{name}'" for name in names if name not in experts]:
         raise UnknownExpertError(f"no expert {name_some(unknown)}: this router has {name_some(experts, unknown[0])}")
 
 
 def check_removal(given: Iterable[str], experts: Collection[str], contribution: str | None) -> tuple[str, ...]:
-    """The names, each once; refuses unknown ones, to take all experts out, or a contribution from several of them."""
+    """The names, each once. They must be known, leave an expert, and be one alone for a contribution."""
     names = tuple(dict.fromkeys(given))
     require_experts(names, experts)
     if contribution is None and len(names) == len(experts):

@@ -2,43 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from ir3de.embedding import Embedding, Tokenizer
-from ir3de.engines.domains import Files
-from ir3de.engines.engine import Counting
-from ir3de.errors import ArtifactError
-from ir3de.fitting.descriptions import count_described
-from ir3de.fitting.domains import find_default
-from ir3de.outcomes.expectation import Shrinkage, Validation
-from ir3de.outcomes.sums import Outcomes
+from ir3de.errors import ArtifactError, IR3DEError, name_some
+from ir3de.fitting.domains import Gift, OutcomeRows, ScorerChoice, find_default
+from ir3de.fitting.inputs import count_described
 from ir3de.policies import Calibration, Policy, check_policy
 from ir3de.routing.compiled import CompiledRouter
 from ir3de.routing.decision import Decision, DecisionRules
 from ir3de.routing.valuation import Probabilities
 from ir3de.scorers import Scorer
+from ir3de.scorers.expectation import Shrinkage, Validation
 from ir3de.scorers.table import Table
 from ir3de.selectors import Selector
-from ir3de.statistics.contributions import Contribution, Holding
+from ir3de.statistics.contributions import Holding
 from ir3de.statistics.counting import Recipe
 from ir3de.statistics.domain import Statistics
+from ir3de.statistics.outcomes import Outcomes
 from ir3de.storage.ledger import Change, History
 
 if TYPE_CHECKING:  # a process that only routes does not import it
-    from ir3de.tuning import Trial
+    from ir3de.fitting.tuning import Trial
 
-Counted: TypeAlias = "Statistics | Contribution"
-OutcomeRows: TypeAlias = "Iterable[Mapping[str, Any]] | Outcomes"  # rows, or what was summed up from them
-# an expert's texts (str, or rows of `text` and `source`), or what was counted from them; for a router from outcomes,
-# rows with its scores
-Domain: TypeAlias = "Iterable[str | Mapping[str, Any]] | Files | Counted | Sequence[Counted] | OutcomeRows"
 Kind = Literal["domains", "outcomes"]
-ScorerChoice = Literal["keep", "choose"]  # what a change does about the scorer
 T = TypeVar("T")
 
 
@@ -60,7 +52,7 @@ class Constant(Generic[T]):
 
     @classmethod
     def call(cls, read: Callable[[], T]) -> Constant[T]:
-        """Call a function now: what it reads is then in memory. A serving copy has an error in its place."""
+        """Call a function now, so that its result is in memory. A serving copy stores the error instead."""
         try:
             return cls(read())
         except ArtifactError as error:
@@ -75,79 +67,65 @@ class Constant(Generic[T]):
 class TrainingData(Protocol):
     """What a router was fitted from: the domains of its experts, or the outcomes of its models.
 
-    A change takes the parts of the router and returns those of the changed router. What makes no sense for a kind of
-    training data raises an `InputError` that says so.
+    A change takes the parts of the router and returns those of the changed router. An operation that this kind of
+    training data does not support raises an `InputError`.
     """
 
     @property
     def kind(self) -> Kind: ...
-
     @property
     def scorer(self) -> Scorer | Shrinkage: ...
-
     @property
     def trials(self) -> tuple[Mapping[str, Any], ...]: ...
-
     @property
     def validation(self) -> Validation: ...
-
     @property
     def statistics(self) -> Callable[[], Mapping[str, Statistics]]: ...
-
-    def counted_statistics(self, embedding: Embedding) -> Mapping[str, Statistics]:
-        """Each expert's statistics as they were counted, before tuning counted the prompts again in other windows."""
-
     @property
     def holdings(self) -> Callable[[], Mapping[str, Holding]]: ...
-
     @property
     def outcomes(self) -> Callable[[], Outcomes]: ...
 
-    def give(
-        self,
-        parts: RouterParts,
-        name: str,
-        domain: Domain,
-        keep_sample: bool | None,
-        scorer: ScorerChoice,
-        counting: Counting,
-    ) -> RouterParts:
-        """Add an expert, or give one that is there more."""
+    def counted_statistics(self, embedding: Embedding) -> Mapping[str, Statistics]:
+        """Each expert's statistics as they were counted, before tuning recounted the prompts in other windows."""
+
+    def give(self, parts: RouterParts, gift: Gift, scorer: ScorerChoice) -> RouterParts:
+        """Add an expert, or give an existing one more."""
 
     def give_rows(self, parts: RouterParts, rows: OutcomeRows, field: str, *, merge: bool) -> RouterParts:
-        """Add the models of outcome rows; `merge` lets those that are there have more rows."""
+        """Add the models of outcome rows. With `merge`, existing models get more rows."""
 
     def remove(
         self, parts: RouterParts, names: Sequence[str], contribution: str | None, scorer: ScorerChoice
     ) -> RouterParts:
-        """Take experts out, or what one owner gave an expert, as if it had never been there."""
+        """Remove experts, or one contribution of an expert, as if they had never been there."""
 
     def tune(self, parts: RouterParts) -> tuple[RouterParts, tuple[Trial, ...]]:
-        """Choose scorer and selector again; also returns what was tried."""
+        """Choose scorer and selector again. Also returns what was tried."""
 
     def recipe(self, name: str | None) -> Recipe:
-        """How texts must be counted elsewhere to be given to that expert, or to a new one."""
+        """How texts for that expert, or for a new one, must be counted elsewhere."""
 
     def replace_statistics(self, parts: RouterParts, statistics: Mapping[str, Statistics]) -> RouterParts:
-        """The same scorer and rules, confidence included, fitted to other statistics of the same experts."""
+        """The same scorer, rules and confidence, fitted to other statistics of the same experts."""
 
     def fix_selector(self, selector: Selector) -> TrainingData:
-        """The training data of a router whose selector was chosen by hand."""
+        """The training data of a router whose selector the caller chose."""
 
     def fix_default(self) -> TrainingData:
-        """The training data of a router whose default expert was chosen by hand."""
+        """The training data of a router whose default expert the caller chose."""
 
     def read_all(self) -> TrainingData:
-        """The same training data, with everything in memory: it can be pickled."""
+        """The same training data with everything in memory, ready to be pickled."""
 
     def require_probabilities(self, why_not: str) -> None:
-        """Refuse, with that reason, where the values of experts are no probabilities."""
+        """Raise an error with that reason if the experts' values are not probabilities."""
 
     def refit(self, parts: RouterParts) -> CompiledRouter:
-        """Fit from scratch with scorer and selector as they are: what the parts must have."""
+        """Fit from scratch with the same scorer and selector: what the parts must contain."""
 
     def decide_kept(self, parts: RouterParts) -> list[KeptPrompt]:
-        """Every kept prompt, decided by a fit that did not see it; none where none can be held out."""
+        """Every kept prompt, decided by a fit that did not see it. Empty if none can be held out."""
 
     def build_table(self, embedding: Embedding, rules: DecisionRules) -> Table:
         """The table that this training data gives with its scorer."""
@@ -162,18 +140,17 @@ class RouterParts:
     fingerprint: str  # of the embedding
     embedding: Callable[[], Embedding]
     training: TrainingData
-    history: Callable[[], History] = tuple  # what was done to the router as far as it was saved
-    changes: tuple[Change, ...] = ()  # and what was done since
-    saved: str | None = None  # the hash of its header as it was saved
+    history: Callable[[], History] = tuple  # the saved changes
+    changes: tuple[Change, ...] = ()  # the changes since
+    saved: str | None = None  # hash of the saved header
 
     @classmethod
     def create(
         cls, compiled: CompiledRouter, embedding: Embedding, training: TrainingData, changes: Sequence[Change] = ()
     ) -> RouterParts:
         """The parts of a new router."""
-        return cls(
-            compiled, embedding.tokenizer, embedding.fingerprint, Constant(embedding), training, changes=tuple(changes)
-        )
+        read, fingerprint = Constant(embedding), embedding.fingerprint
+        return cls(compiled, embedding.tokenizer, fingerprint, read, training, changes=tuple(changes))
 
     def with_selector(self, selector: Selector) -> RouterParts:
         """The same fit with another selector, which later changes keep."""
@@ -185,9 +162,8 @@ class RouterParts:
         rules = replace(self.compiled.rules, policy=check_policy(policy, self.compiled.experts))
         if default is None:
             return replace(self, compiled=replace(self.compiled, rules=rules))
-        chosen = find_default(default, self.compiled.experts)
-        compiled = replace(self.compiled, rules=replace(rules, default=chosen))
-        return replace(self, compiled=compiled, training=self.training.fix_default())
+        rules = replace(rules, default=find_default(default, self.compiled.experts))
+        return replace(self, compiled=replace(self.compiled, rules=rules), training=self.training.fix_default())
 
     def with_calibration(self, calibration: Calibration) -> RouterParts:
         """The same fit with another calibration."""
@@ -206,10 +182,57 @@ class RouterParts:
         return replace(self, history=lambda: history, changes=(), saved=history[-1].router_after)
 
     def read_all(self) -> RouterParts:
-        """The same parts with everything in memory: they can be pickled."""
+        """The same parts with everything in memory, ready to be pickled."""
         embedding, history = Constant.call(self.embedding), Constant.call(self.history)
         return replace(self, embedding=embedding, training=self.training.read_all(), history=history)
 
     def change(self, compiled: CompiledRouter, training: TrainingData, changes: Sequence[Change]) -> RouterParts:
-        """The parts after a change: the history goes on."""
+        """The parts after a change, with a longer history."""
         return replace(self, compiled=compiled, training=training, changes=(*self.changes, *changes))
+
+
+def describe_router(parts: RouterParts) -> str:
+    """The router in one line, however many experts it has."""
+    compiled = parts.compiled
+    return f"Router({name_some(compiled.experts)}; {parts.training.scorer}, {compiled.selector})"
+
+
+def draw_router(parts: RouterParts) -> str:
+    """The router as HTML for notebooks: facts about it, and its experts with the prompts given and kept."""
+    from ir3de.routing.notebook import draw_router as draw
+
+    compiled, training, table = parts.compiled, parts.training, parts.compiled.table
+    arrays = (table.scores, table.vote, table.familiarity, table.pairs)
+    facts = {
+        "scorer": str(training.scorer),
+        "selector": str(compiled.selector),
+        "accuracy": describe_accuracy(parts),
+        "confidence": "not calibrated" if compiled.rules.calibration is None else "calibrated on held-out prompts",
+        "default expert": "none" if compiled.default is None else compiled.experts[compiled.default],
+        "table": f"{sum(array.nbytes for array in arrays if array is not None) / 1e6:.1f} MB",
+    }
+    if training.kind == "outcomes":
+        del facts["confidence"]
+    columns, counts = _count_prompts(parts)
+    return draw(compiled.experts, facts, counts, columns)
+
+
+def describe_accuracy(parts: RouterParts) -> str:
+    """What was measured on held-out prompts when the router was fitted, if anything was."""
+    training = parts.training
+    chosen = next((trial for trial in training.trials if trial.get("chosen")), None)
+    if chosen is not None:
+        return f"{100 * chosen['accuracy']:.1f} % on held-out prompts, best of {len(training.trials)} trials"
+    if (gain := training.validation.gain) is not None:
+        return f"{gain.mean:+.3f} ± {gain.error:.3f} over the best single model, on {gain.prompts:,} held-out prompts"
+    return "not measured"
+
+
+def _count_prompts(parts: RouterParts) -> tuple[tuple[str, ...], Mapping[str, tuple[int, ...]]]:
+    """How many prompts each expert was given, and how many were kept. Empty for a serving copy."""
+    try:
+        known = {} if parts.training.kind == "outcomes" else parts.training.statistics()
+    except IR3DEError:  # a serving copy, or a damaged file: a notebook shows what there is
+        known = {}
+    columns = ("prompts", "kept") if known else ()
+    return columns, {name: (own.prompts, len(own.sample or ())) for name, own in known.items()}

@@ -18,7 +18,7 @@ from ir3de.routing.decision import Decision, DecisionRules, abstain, make_decisi
 from ir3de.routing.valuation import Probabilities
 from ir3de.scorers.table import Table
 from ir3de.selectors import Ballots, EntropyTopK, Ids, Selector, Tally
-from ir3de.statistics.tables import refuse_table
+from ir3de.statistics.texts import refuse_table
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,7 +21,7 @@ from ir3de.policies import (
 )
 from ir3de.routing.content import MAX_GENERIC_CHARS, count_content
 from ir3de.routing.valuation import Deferrable, Probabilities, Valuation
-from ir3de.scorers.familiarity import FAMILIARITY_UNIT
+from ir3de.scorers.table import FAMILIARITY_UNIT
 from ir3de.selectors import Selector, Tally
 
 Reason = Literal["", "no known token", "low confidence", "low expected score", "out of domain", "no content"]

@@ -25,7 +25,7 @@ from ir3de.routing.words import (
     share_familiarity,
 )
 from ir3de.selectors import Ids
-from ir3de.statistics.pairs import pair_buckets
+from ir3de.statistics.domain import pair_buckets
 
 if TYPE_CHECKING:
     from ir3de.routing.shown import ShownDecision, ShownExplanation, ShownWord

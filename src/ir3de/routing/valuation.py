@@ -11,8 +11,8 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ir3de.outcomes.expectation import Expectation
 from ir3de.policies import AssumedCalibration, Calibration
+from ir3de.scorers.expectation import Expectation
 from ir3de.selectors import Average, Selector, Tally
 
 T = TypeVar("T")

@@ -16,9 +16,9 @@ from ir3de.policies import Costs
 from ir3de.routing.compiled import CompiledRouter, decide
 from ir3de.routing.content import MAX_GENERIC_CHARS
 from ir3de.routing.decision import Decision, require_content
-from ir3de.scorers.familiarity import FAMILIARITY_UNIT
+from ir3de.scorers.table import FAMILIARITY_UNIT
 from ir3de.selectors import Ids, Tally, find_unit
-from ir3de.statistics.pairs import pair_buckets
+from ir3de.statistics.domain import pair_buckets
 
 Places = npt.NDArray[np.intp]
 

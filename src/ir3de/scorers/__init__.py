@@ -8,30 +8,24 @@ from typing import TYPE_CHECKING
 from ir3de.storage.lazy_exports import export_lazily
 
 if TYPE_CHECKING:
-    from ir3de.scorers.arithmetic import Arithmetic, NumpyArithmetic, using
-    from ir3de.scorers.blend import Blend
+    from ir3de.scorers.arithmetic import Arithmetic, NumpyArithmetic, TorchArithmetic, using
+    from ir3de.scorers.blend import Blend, Posterior
     from ir3de.scorers.cross_entropy import CrossEntropy
     from ir3de.scorers.kernel_ridge import KernelRidge
     from ir3de.scorers.logistic import Logistic
-    from ir3de.scorers.posterior import Posterior
-    from ir3de.scorers.registry import register
+    from ir3de.scorers.registry import PairScorer, Scorer, register
     from ir3de.scorers.ridge import PromptRidge, TokenRidge
-    from ir3de.scorers.scorer import PairScorer, Scorer
-    from ir3de.scorers.torch_arithmetic import TorchArithmetic
 else:
     __getattr__, __dir__ = export_lazily(
         __name__,
         {
-            "arithmetic": "Arithmetic NumpyArithmetic using",
-            "blend": "Blend",
+            "arithmetic": "Arithmetic NumpyArithmetic TorchArithmetic using",
+            "blend": "Blend Posterior",
             "cross_entropy": "CrossEntropy",
             "kernel_ridge": "KernelRidge",
             "logistic": "Logistic",
-            "posterior": "Posterior",
-            "registry": "register",
+            "registry": "PairScorer Scorer register",
             "ridge": "PromptRidge TokenRidge",
-            "scorer": "PairScorer Scorer",
-            "torch_arithmetic": "TorchArithmetic",
         },
     )
 

@@ -11,14 +11,69 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de.errors import InputError
-from ir3de.scorers import grams
 from ir3de.scorers.arithmetic import BLOCK_ROWS, current, select_rows
-from ir3de.scorers.posterior import Posterior, balance, balance_counts, log_evidence
-from ir3de.scorers.ridge import PromptRidge, TokenRidge
-from ir3de.scorers.scorer import Embeddings, Floats, check_strength
-from ir3de.statistics.domain import Statistics
-from ir3de.statistics.integers import Integers
-from ir3de.statistics.pairs import BUCKETS
+from ir3de.scorers.registry import Embeddings, Floats, check_strength
+from ir3de.scorers.ridge import MIN_REMEMBERED_WIDTH, PROMPT_STRENGTH, PromptRidge, TokenRidge, is_part
+from ir3de.statistics.domain import BUCKETS, Integers, Statistics
+
+MIN_PRIOR = 1e-100  # keeps the logarithm finite where a sharp prior rounds to 0
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """p(c|v) ∝ ñ_vc + m·q(c|v), score = log p: naive Bayes where there is data, embeddings where there is none.
+
+    ñ are the counts with every domain scaled to the same size. The prior q = softmax(sharpness · prompt ridge)
+    weighs as much as `weight` tokens (m). `strength` is the strength of that ridge.
+    """
+
+    weight: float = 1.0
+    sharpness: float = 2.0
+    strength: float = PROMPT_STRENGTH
+
+    def __post_init__(self) -> None:
+        for value in (self.weight, self.sharpness, self.strength):
+            check_strength(value)
+
+    def scores(self, domains: Sequence[Statistics], embeddings: Embeddings) -> Floats:
+        ridge = PromptRidge(self.strength).scores(domains, embeddings)
+        return self.score_counts(balance_counts([domain.histogram for domain in domains]), ridge)
+
+    def score_counts(self, counts: Floats, ridge: npt.NDArray[np.floating]) -> Floats:
+        """The scores from the balanced counts ñ and the scores of the prompt ridge."""
+        q = ridge.astype(np.float64)  # q = softmax(sharpness · ridge), in place: the table is large
+        q -= ridge.max(axis=1, keepdims=True)
+        q *= self.sharpness
+        np.exp(q, out=q)
+        q /= q.sum(axis=1, keepdims=True)
+        np.maximum(q, MIN_PRIOR, out=q)
+        q *= self.weight
+        return log_evidence(counts, q)
+
+
+def balance_counts(counts: Sequence[Integers]) -> Floats:
+    """Scale every domain's counts to the same size, the harmonic mean of the sizes: (V, C).
+
+    It is close to the smallest size, so that counts weigh no more than the smallest domain justifies.
+    """
+    sizes = np.array([int(count.sum()) for count in counts], np.float64)
+    return balance(np.stack(counts, axis=1).astype(np.float64), sizes)
+
+
+def balance(counts: Floats, sizes: Floats) -> Floats:
+    """The same for counts in columns (V, C), which are changed in place, of domains of these sizes."""
+    sizes = np.maximum(sizes, 1.0)
+    counts *= len(sizes) / (1.0 / sizes).sum() / sizes
+    return counts
+
+
+def log_evidence(counts: Floats, prior: Floats | float) -> Floats:
+    """log(ñ + prior) minus its mean over the experts."""
+    S = counts + prior
+    np.log(S, out=S)
+    S -= S.mean(axis=1, keepdims=True)
+    return S
+
 
 PAIR_PRIOR = 1.0  # as if each pair had occurred once more for every expert
 ROUNDING = 1e-6  # smaller scores, relative to the largest, are rounding errors, also in float32
@@ -40,7 +95,7 @@ class Blend:
     posterior: float = 0.5
     pairs: float = 0.0
     few: float = 50.0  # windows of a domain at which the token ridge weighs as much as the prompt ridge
-    strength: float = 8.0  # of the prompt ridge
+    strength: float = PROMPT_STRENGTH  # of the prompt ridge
     prior: float = 1.0  # weight of the posterior's prior, in tokens
 
     def __post_init__(self) -> None:
@@ -118,7 +173,7 @@ class BlendParts:
     ) -> None:
         self.embeddings, self.dtype = embeddings, dtype
         seen = np.any([domain.histogram > 0 for domain in domains], axis=0)
-        self.seen = np.arange(len(seen)) if any(map(grams.is_part, domains)) else np.flatnonzero(seen)
+        self.seen = np.arange(len(seen)) if any(map(is_part, domains)) else np.flatnonzero(seen)
         self.rows = select_rows(embeddings, self.seen)
         self.domains = [domain.restrict_to(self.seen) for domain in domains]
         self.counts = balance_counts([domain.histogram for domain in self.domains])
@@ -157,7 +212,7 @@ class BlendParts:
     @cached_property
     def token_system(self) -> tuple[Floats, Floats]:
         """A of the token ridge, and each domain's Ẽᵀ n_c: (h + 1, h + 1) and (h + 1, C)."""
-        is_narrow = self.rows.shape[1] < grams.MIN_REMEMBERED_WIDTH
+        is_narrow = self.rows.shape[1] < MIN_REMEMBERED_WIDTH
         if self.dtype == np.float32 and is_narrow and current().name == "numpy":
             return self._multiply_tokens()
         A, B = TokenRidge().system(self.domains, self._token_weights.tolist(), self.rows)

@@ -14,7 +14,7 @@ import numpy as np
 
 from ir3de.errors import InputError
 from ir3de.scorers.arithmetic import BLOCK_ROWS, CACHED_ROWS, current, select_rows
-from ir3de.scorers.scorer import Embeddings, Floats, check_strength
+from ir3de.scorers.registry import Embeddings, Floats, check_strength
 from ir3de.statistics.domain import Statistics
 
 TOLERANCE = 1e-5  # of √(∇ᵀM⁻¹∇), see `minimise`: the mean loss per token is then exact to about 1e-10

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ir3de.errors import InputError
 from ir3de.scorers.arithmetic import current
-from ir3de.scorers.scorer import Embeddings, Floats, check_strength
+from ir3de.scorers.registry import Embeddings, Floats, check_strength
 from ir3de.statistics.domain import Statistics
 
 Vectors = npt.NDArray[np.float32]

@@ -18,12 +18,44 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
 
 from ir3de.errors import ArtifactError, InputError
+from ir3de.scorers.arithmetic import Rows
+from ir3de.statistics.domain import Statistics
 
-if TYPE_CHECKING:  # importing it takes 30 ms, which a process that only routes does not pay
+if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
+
+
+Floats = npt.NDArray[np.float64]
+Embeddings: TypeAlias = Rows  # E (V, h)
+
+
+@runtime_checkable
+class Scorer(Protocol):
+    """Turns statistics into one score per token and expert."""
+
+    def scores(self, domains: Sequence[Statistics], embeddings: Embeddings) -> Floats:
+        """S (V, C), column c for `domains[c]`."""
+
+
+@runtime_checkable
+class PairScorer(Scorer, Protocol):
+    """A scorer that may also score pairs of neighbouring tokens."""
+
+    def pair_scores(self, domains: Sequence[Statistics]) -> Floats | None:
+        """One row per bucket of pairs, (BUCKETS, C), or None."""
+
+
+def check_strength(strength: float) -> None:
+    """Refuse a strength that is not a positive number."""
+    if not isinstance(strength, (int, float)) or not 0 < strength < float("inf"):
+        raise InputError(f"strength (λ) must be a positive number, found {strength!r}: try 0.01")
+
 
 Class = TypeVar("Class", bound=type)
 
@@ -171,7 +203,7 @@ SCORERS = Registry(
     {
         "TokenRidge": "ir3de.scorers.ridge",
         "PromptRidge": "ir3de.scorers.ridge",
-        "Posterior": "ir3de.scorers.posterior",
+        "Posterior": "ir3de.scorers.blend",
         "Blend": "ir3de.scorers.blend",
         "CrossEntropy": "ir3de.scorers.cross_entropy",
         "KernelRidge": "ir3de.scorers.kernel_ridge",

@@ -7,10 +7,8 @@ from ir3de.storage.lazy_exports import export_lazily
 if TYPE_CHECKING:
     from ir3de.statistics.contributions import Contribution
     from ir3de.statistics.counting import Recipe, collect
-    from ir3de.statistics.domain import Statistics
+    from ir3de.statistics.domain import PromptSums, Statistics, pair_buckets
     from ir3de.statistics.files import load_statistics, save_statistics
-    from ir3de.statistics.pairs import pair_buckets
-    from ir3de.statistics.prompt_sums import PromptSums
     from ir3de.statistics.sample import Sample
 else:
     __getattr__, __dir__ = export_lazily(
@@ -18,10 +16,8 @@ else:
         {
             "contributions": "Contribution",
             "counting": "Recipe collect",
-            "domain": "Statistics",
+            "domain": "PromptSums Statistics pair_buckets",
             "files": "load_statistics save_statistics",
-            "pairs": "pair_buckets",
-            "prompt_sums": "PromptSums",
             "sample": "Sample",
         },
     )

@@ -18,16 +18,21 @@ import numpy.typing as npt
 from ir3de.embedding import Embedding
 from ir3de.embedding.rows import FixedPointRows
 from ir3de.errors import InputError
-from ir3de.statistics.domain import Statistics, check_threshold
-from ir3de.statistics.integers import freeze
-from ir3de.statistics.pairs import count_pairs
-from ir3de.statistics.prompt_sums import PromptSums, triangle_indices, triangle_size
+from ir3de.statistics.domain import (
+    PromptSums,
+    Statistics,
+    check_threshold,
+    count_pairs,
+    freeze,
+    triangle_indices,
+    triangle_size,
+)
 from ir3de.statistics.sample import Sample, hash_text
-from ir3de.statistics.sources import hash_sources, read_text
-from ir3de.statistics.tables import refuse_table
+from ir3de.statistics.texts import hash_sources, read_text, refuse_table
 from ir3de.storage.cores import count_cores
 
 CHUNK_CHARACTERS = 2_000_000
+DEFAULT_WINDOW = 128  # tokens
 GRAM_WINDOWS = 1_024  # windows multiplied at a time
 MEAN_PARTS = 256  # a mean is kept in units this much finer than those of the embedding
 EXACT_TOKENS = 1 << 13  # float32 sums so many rows exactly, because each entry is at most 2¹¹
@@ -48,7 +53,7 @@ class Recipe:
     - `keep_sample`: keep a bounded sample of the prompts, as token ids.
     """
 
-    window: int = 128
+    window: int = DEFAULT_WINDOW
     subsample: int = 1
     cap: int | None = None
     prompt_sums: bool = True
@@ -85,7 +90,7 @@ def collect(
     texts: Iterable[str | Mapping[str, Any]],
     *,
     embedding: Embedding | None = None,
-    window: int = 128,
+    window: int = DEFAULT_WINDOW,
     subsample: int = 1,
     cap: int | None = None,
     prompt_sums: bool = True,

@@ -10,11 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de.embedding.defaults import find_version
-from ir3de.errors import ArtifactError
-from ir3de.statistics.domain import MAX_COUNT, Statistics
-from ir3de.statistics.integers import freeze
-from ir3de.statistics.pairs import BUCKETS
-from ir3de.statistics.prompt_sums import PromptSums
+from ir3de.errors import ArtifactError, InputError, MismatchError
+from ir3de.statistics.domain import BUCKETS, MAX_COUNT, PromptSums, Statistics, freeze
+from ir3de.statistics.outcomes import Outcomes, OutcomeSample, OutcomeSums, ScoredPrompt
 from ir3de.statistics.sample import COLUMNS, Sample
 from ir3de.storage import files
 from ir3de.storage.tensors import from_safetensors, map_tensors, to_safetensors
@@ -220,3 +218,93 @@ def shrink_integers(values: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.inte
     types = (np.uint8, np.uint16, np.uint32) if low >= 0 else (np.int8, np.int16, np.int32)
     fitting = (kind for kind in types if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max)
     return values.astype(next(fitting, np.int64))
+
+
+OUTCOMES_KIND, OUTCOMES_VERSION = "ir3de.outcomes", 2  # 2: with the column of lengths
+
+
+def outcomes_bytes(outcomes: Outcomes) -> bytes:
+    """The file's bytes: prompts that models share once, integers in the smallest types that hold them."""
+    outcomes = outcomes.shared()
+    cells = sorted(outcomes.cells.items(), key=lambda item: item[0])
+    distinct = list({id(sums.prompts): sums.prompts for _, sums in cells}.values())
+    place = {id(prompts): index for index, prompts in enumerate(distinct)}
+    tensors = {f"products.{index}": shrink_integers(sums.products) for index, (_, sums) in enumerate(cells)}
+    for index, prompts in enumerate(distinct):
+        tensors |= {f"vector.{index}": shrink_integers(prompts.vector), f"gram.{index}": shrink_integers(prompts.gram)}
+    sample = {} if outcomes.sample is None else {"sample": _describe_sample(outcomes.sample, tensors)}
+    header = {
+        "kind": OUTCOMES_KIND,
+        "version": OUTCOMES_VERSION if outcomes.has_length else 1,
+        "fingerprint": outcomes.fingerprint,
+        **({} if outcomes.embedding_version is None else {"embedding_version": outcomes.embedding_version}),
+        "prompts": [{"window": p.window, "unit": p.unit, "rows": p.windows} for p in distinct],
+        "cells": [
+            {
+                "task": task, "model": model, "fold": fold,
+                "prompts": place[id(sums.prompts)], "total": sums.total, "squares": sums.squares,
+            }
+            for (task, model, fold), sums in cells
+        ],
+        **sample,
+    }  # fmt: skip
+    return to_safetensors(tensors, header)
+
+
+def _describe_sample(sample: OutcomeSample, tensors: dict[str, Any]) -> dict[str, Any]:
+    """The header's field `sample`; what is long is added to `tensors`."""
+    place = {key: index for index, key in enumerate(sample.prompts)}
+    tasks = sorted({task for _, task in place})
+    for index, own in enumerate(sample.scores.values()):
+        rows = [(place[key], count, total) for key, (count, total) in own.items()]
+        tensors[f"sample.scores.{index}"] = shrink_integers(np.array(rows, np.int64))
+    prompts = [(digest, tasks.index(task), prompt.fold) for (digest, task), prompt in sample.prompts.items()]
+    tensors["sample.prompts"] = np.array(prompts, np.int64).reshape(-1, 3)
+    tensors["sample.vectors"] = shrink_integers(np.array([prompt.vector for prompt in sample.prompts.values()]))
+    return {"tasks": tasks, "models": list(sample.scores)}
+
+
+def _restore_sample(described: Mapping[str, Any], tensors: Mapping[str, Any]) -> OutcomeSample:
+    keys = [(digest, described["tasks"][task]) for digest, task, _ in tensors["sample.prompts"].tolist()]
+    folds = tensors["sample.prompts"][:, 2].tolist()
+    vectors = tensors["sample.vectors"]
+    prompts = {key: ScoredPrompt(*one) for key, *one in zip(keys, folds, vectors, strict=True)}
+    scores = {
+        model: {keys[place]: (count, total) for place, count, total in tensors[f"sample.scores.{index}"].tolist()}
+        for index, model in enumerate(described["models"])
+    }
+    return OutcomeSample(prompts, scores)
+
+
+def outcomes_from(content: bytes, path: Path) -> Outcomes:
+    """The outcomes in a file's bytes; `path` is for the messages."""
+    tensors, header = from_safetensors(content, path)
+    files.check_kind(header, OUTCOMES_KIND, OUTCOMES_VERSION, path)
+    try:
+        whole = {name: tensor.astype(np.int64, casting="safe") for name, tensor in tensors.items()}
+        prompts = [
+            PromptSums(one["window"], one["unit"], one["rows"], whole[f"vector.{index}"], whole[f"gram.{index}"])
+            for index, one in enumerate(header["prompts"])
+        ]
+        cells = {
+            (cell["task"], cell["model"], cell["fold"]): OutcomeSums(
+                prompts[cell["prompts"]], cell["total"], cell["squares"], whole[f"products.{index}"]
+            )
+            for index, cell in enumerate(header["cells"])
+        }
+        version = header.get("embedding_version", find_version(header["fingerprint"]))  # 0.1 wrote none
+        sample = _restore_sample(header["sample"], whole) if "sample" in header else None  # earlier versions kept none
+        return Outcomes(header["fingerprint"], cells, version, header["version"] > 1, sample)
+    except (KeyError, ValueError, IndexError, TypeError, InputError) as error:
+        raise ArtifactError(f"{path} is damaged: {error}. Copy it again from where it came from") from error
+
+
+def check_outcomes(outcomes: Outcomes, fingerprint: str, models: list[str], folder: Path) -> Outcomes:
+    """Refuse sums that are not those of the router's models."""
+    if outcomes.fingerprint != fingerprint:
+        raise MismatchError(
+            f"the outcomes in {folder} belong to embedding {outcomes.fingerprint[:12]}, not the router's"
+        )
+    if list(outcomes.models) != models:
+        raise ArtifactError(f"{folder} is damaged: its outcomes are of {', '.join(outcomes.models)}. Copy it again")
+    return outcomes

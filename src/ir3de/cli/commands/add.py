@@ -24,7 +24,7 @@ from ir3de.errors import InputError, UnknownExpertError, name_some
 
 if TYPE_CHECKING:
     from ir3de.engines import Counting
-    from ir3de.fitting.parts import ScorerChoice
+    from ir3de.fitting.domains import ScorerChoice
     from ir3de.router import Router
 
 

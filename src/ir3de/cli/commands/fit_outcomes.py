@@ -41,7 +41,7 @@ def fit_outcomes(
     """Sum up the rows, fit, save and report."""
     from ir3de.cli.domains import load_embedding
     from ir3de.corpora import total_bytes
-    from ir3de.outcomes.rows import collect_outcomes
+    from ir3de.fitting.outcomes import collect_outcomes
     from ir3de.policies import Policy
     from ir3de.router import Router
 
@@ -78,7 +78,7 @@ def add_outcomes(
 ) -> None:
     """Sum up the rows of new models, or with --merge more rows of any, and change the router."""
     from ir3de.corpora import total_bytes
-    from ir3de.outcomes.rows import collect_outcomes
+    from ir3de.fitting.outcomes import collect_outcomes
 
     router = load_router(router_path)
     router.outcomes  # noqa: B018 - refused where experts are added as NAME=PATH

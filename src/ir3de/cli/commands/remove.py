@@ -16,7 +16,7 @@ from ir3de.cli.progress import solving
 from ir3de.cli.saving import changing, save_and_report
 
 if TYPE_CHECKING:
-    from ir3de.fitting.parts import ScorerChoice
+    from ir3de.fitting.domains import ScorerChoice
 
 
 @click.command()

@@ -1,0 +1,262 @@
+"""The default scorer, chosen on held-out prompts: closed form, discriminative fit, or how much of each.
+
+Prompts are held out in two ways. Random folds are like the training prompts, so they favour scorers that know the
+words. Hard folds hold out whole sources where those are known, else whole clusters of similar prompts. They show what
+is lost on prompts that are unlike all that was seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from ir3de.embedding import Embedding
+from ir3de.fitting.calibration import Floats, Views, fit_calibration
+from ir3de.fitting.evidence import Comparison, take_enough
+from ir3de.fitting.folds import Deal, Fold, Indices, make_folds
+from ir3de.fitting.tuning import Choice, ConfidenceModel, Trial, calibrate, fit_confidence
+from ir3de.scorers import Blend, Scorer
+from ir3de.scorers.blend import BlendParts
+from ir3de.scorers.logistic import ConvergenceError, Logistic, LogisticParts
+from ir3de.selectors import Average, Selector
+from ir3de.statistics.counting import recount
+from ir3de.statistics.domain import Statistics
+
+# The weight of the closed form that is tried beside the usual one, and the lead that it needs.
+CLOSED_WEIGHTS = {1.0: 0.005, 0.3: 0.01}
+MIN_LEAD_OF_LOGISTIC = 0.005  # of the usual sum over what tuning chose: it scores pairs, which take time
+HARD_SHARE = 0.2  # of a loss on clusters held out whole that counts: traffic seldom lacks whole clusters
+SOURCE_SHARE = 1.0  # of a loss on sources held out whole
+MAX_HARD_PROMPTS = 2_000  # of all experts, in the hard folds
+
+
+@dataclass(frozen=True)
+class DefaultChoice:
+    """What was chosen, its confidence model, what was tried, best first, and why nothing was, if so."""
+
+    scorer: Scorer
+    confidence: Callable[[], ConfidenceModel] | None  # None where no prompts could be held out
+    trials: tuple[Trial, ...] = ()
+    parts: BlendParts | LogisticParts | None = None
+    reason: str = ""  # why the closed form was taken without trying anything
+
+
+def choose_default(
+    domains: Sequence[Statistics], embedding: Embedding, selector: Average, background: Statistics | None = None
+) -> DefaultChoice:
+    """Decide between the closed form, the discriminative fit and their sum; the closed form if nothing can be tried."""
+    blend = BlendParts(domains, embedding.rows)
+
+    def take_closed_form(reason: str) -> DefaultChoice:
+        confidence = calibrate(domains, embedding, Blend(), selector, blend, background=background)
+        return DefaultChoice(Blend(), confidence, parts=blend, reason=reason)
+
+    if len(domains) < 2:
+        return take_closed_form("")
+    if bare := sum(domain.sample is None or not len(domain.sample) for domain in domains):
+        return take_closed_form(f"{bare} of {len(domains)} experts have no kept prompts")
+    folds = make_folds(domains, embedding, background, cap=selector.cap)
+    if not folds:
+        return take_closed_form("there are too few prompts to hold any out")
+    parts = LogisticParts(domains, embedding.rows, blend)
+    try:
+        choice = _choose(Comparison(parts, take_enough(folds)), _compare_hard(domains, embedding, selector), selector)
+    except ConvergenceError as error:
+        return take_closed_form(str(error))
+    if isinstance(choice.scorer, Blend):  # its confidence comes from all folds, as that of a given scorer does
+        confidence = calibrate(domains, embedding, choice.scorer, selector, blend, background=background)
+        return replace(choice, confidence=confidence)
+    return choice
+
+
+def try_discriminative(choice: Choice, embedding: Embedding, background: Statistics | None = None) -> Choice:
+    """Try discriminative fits beside what tuning chose: other strengths and weights than a fit tries by itself."""
+    domains, cap = choice.domains, choice.selector.cap
+    if not all(domain.sums and domain.sample is not None and len(domain.sample) for domain in domains):
+        return choice
+    folds = take_enough(make_folds(domains, embedding, background, cap=cap))
+    if not (folds[0].deal.windows > 0).all():
+        return choice
+    parts, average = LogisticParts(domains, embedding.rows, _find_blend(choice)), Average(cap=cap)
+    comparison = Comparison(parts, folds)
+    usual, best = comparison.usual, next(trial for trial in choice.trials if trial.chosen)
+    fits = (usual, *(replace(usual, strength=usual.strength * times) for times in (1 / 3, 3.0)))
+    fits += (replace(usual, means=2 * usual.means), replace(usual, pairs=2 * usual.pairs))
+    leads = {usual.closed: MIN_LEAD_OF_LOGISTIC, **CLOSED_WEIGHTS}
+    views: dict[Scorer, Views] = {}
+    trials: list[Trial] = []
+    default = _find_right(comparison.score(best.scorer, best.selector))
+    for fit in fits:
+        for weight in leads:
+            scorer = replace(fit, closed=weight)
+            try:
+                views[scorer] = comparison.score(scorer)
+            except ConvergenceError:  # the others may converge
+                break
+            measured = views[scorer]
+            trial = _measure(scorer, average, measured, measured.weights, default, leads[weight])
+            trials.append(replace(trial, window=best.window))
+    clear = [trial for trial in trials if trial.lead >= trial.required_lead]
+    if not clear:
+        return replace(choice, trials=_sort((*choice.trials, *trials)))
+    found = max(clear, key=lambda trial: trial.lead)
+    assert isinstance(found.scorer, Logistic)
+    try:
+        parts.fit(found.scorer)
+    except ConvergenceError:
+        return replace(choice, trials=_sort((*choice.trials, *trials)))
+    tried = [replace(trial, chosen=trial is found) for trial in (*choice.trials, *trials)]
+    confidence = fit_confidence(folds, views[found.scorer])
+    return Choice(found.scorer, average, domains, confidence, _sort(tried), parts)
+
+
+def _find_blend(choice: Choice) -> BlendParts | None:
+    return choice.parts if isinstance(choice.parts, BlendParts) else None
+
+
+def _sort(trials: Sequence[Trial]) -> tuple[Trial, ...]:
+    """Best first."""
+    return tuple(sorted(trials, key=lambda trial: (-trial.score, trial.loss)))
+
+
+def _measure(
+    scorer: Scorer, selector: Selector, views: Views, weights: Floats, default: Floats, needed: float
+) -> Trial:
+    """A trial with its lead over the default, the error of that, and the lead that it needs."""
+    difference = _find_right(views) - default
+    lead = float(weights @ difference)
+    error = float(np.sqrt(weights**2 @ (difference - lead) ** 2))
+    whole, short = (float(weights @ one) for one in views.right)
+    loss = fit_calibration(views.scored)[1]
+    return Trial(
+        scorer, selector, whole, short, loss, lead=lead, lead_error=error, required_lead=max(2 * error, needed)
+    )
+
+
+def _compare_hard(domains: Sequence[Statistics], embedding: Embedding, selector: Average) -> HardComparison | None:
+    """The same on prompts whose sources, or clusters, are held out whole.
+
+    A source can only be held out of prompts that are all known. So both scorers are fitted to kept prompts alone.
+    """
+    each, small = max(10, MAX_HARD_PROMPTS // len(domains)), []
+    for domain in domains:
+        assert domain.sample is not None and domain.sums is not None
+        sample = domain.sample.take(np.arange(min(each, len(domain.sample))))
+        small.append(replace(recount(sample, embedding, domain.sums.window), sample=sample))
+    deal = Deal(small, embedding, selector.cap)
+    if not deal.count or not (deal.windows > 0).all():
+        return None
+    held, are_sources = hold_out_groups(deal)
+    fold = Fold(deal, held)
+    if not fold.held.any():
+        return None
+    return HardComparison(Comparison(LogisticParts(small, embedding.rows), [fold]), are_sources)
+
+
+@dataclass(frozen=True, eq=False)
+class HardComparison:
+    """A comparison on groups of prompts that are held out whole."""
+
+    comparison: Comparison
+    are_sources: bool
+
+    @property
+    def share(self) -> float:
+        """How much of a loss on these prompts counts."""
+        return SOURCE_SHARE if self.are_sources else HARD_SHARE
+
+    def add_to(self, trial: Trial, usual: Logistic) -> Trial:
+        """The trial with its accuracy on these prompts. What it loses there against the usual sum counts in part."""
+        own, usually = (float(_find_right(self.comparison.score(one)).mean()) for one in (trial.scorer, usual))
+        lead = trial.lead + self.share * min(0.0, own - usually)
+        return replace(trial, lead=lead, hard_accuracy=own, hard_groups="sources" if self.are_sources else "clusters")
+
+
+def _choose(random: Comparison, hard: HardComparison | None, selector: Average) -> DefaultChoice:
+    """The usual sum, unless another one or the closed form clearly leads it."""
+    usual = random.usual
+    scorers: list[Blend | Logistic] = [usual, Blend()]
+    scorers += [replace(usual, closed=weight) for weight in CLOSED_WEIGHTS if weight < usual.closed]
+    views: dict[Scorer, Views] = {scorer: random.score(scorer) for scorer in scorers}
+    default, trials = _find_right(views[usual]), []
+    # Every prompt counts alike here. The mean over the experts is noisier: it hangs on the smallest of them.
+    equal = np.full(len(default), 1 / len(default))
+    for scorer in scorers:
+        trial = _measure(scorer, selector, views[scorer], equal, default, _require_lead(scorer))
+        if scorer is usual:
+            trial = replace(trial, required_lead=0.0)
+        trials.append(trial if hard is None else hard.add_to(trial, usual))
+    clear = [trial for trial in trials if trial.lead >= trial.required_lead]
+    best = max(clear, key=lambda trial: trial.lead)  # of equals the usual one, which is first
+    tried = _sort([replace(trial, chosen=trial is best) for trial in trials])
+    parts = random.parts.blend if isinstance(best.scorer, Blend) else random.parts
+    if isinstance(best.scorer, Logistic):
+        random.parts.fit(best.scorer)  # now, so that a fit without a minimum is noticed here
+    confidence = partial(fit_confidence, random.folds, views[best.scorer])
+    return DefaultChoice(best.scorer, confidence, tried, parts)
+
+
+def _require_lead(scorer: Blend | Logistic) -> float:
+    return 0.0 if isinstance(scorer, Blend) else CLOSED_WEIGHTS.get(scorer.closed, 0.0)
+
+
+def _find_right(views: Views) -> Floats:
+    """How far each prompt is routed correctly: whole and shortened count half each."""
+    return np.asarray(np.mean(views.right, axis=0))
+
+
+CLUSTERS = 5  # of an expert's prompts
+ITERATIONS = 8  # of k-means
+HELD_SHARE = 0.2  # the group whose share of an expert's prompts is nearest to this is held out
+
+
+def hold_out_groups(deal: Deal) -> tuple[npt.NDArray[np.bool_], bool]:
+    """One group of every expert's prompts: (prompts,). Also whether groups are sources, because some expert has two."""
+    sources = deal.join("sample.sources")
+    named = [len(np.unique(sources[deal.experts == c])) > 1 for c in range(len(deal.domains))]
+    held = np.zeros(len(deal.experts), bool)
+    whole = deal.whole
+    means = whole.sums / whole.lengths[:, None]
+    for c in range(len(deal.domains)):
+        own = np.flatnonzero(deal.experts == c)
+        if any(named):
+            groups = np.unique(sources[own], return_inverse=True)[1] if named[c] else np.full(len(own), -1)
+        else:
+            groups = cluster(means[own].astype(np.float64), CLUSTERS)
+        held[own] = groups == _choose_group(groups)
+    return held, any(named)
+
+
+def _choose_group(groups: Indices) -> int:
+    """The group of about the wanted size; the first of equals. An expert with one group alone keeps all its prompts."""
+    sizes = np.bincount(groups[groups >= 0])
+    if np.count_nonzero(sizes) < 2:
+        return -2
+    distance = np.where(sizes > 0, np.abs(sizes / len(groups) - HELD_SHARE), np.inf)
+    return int(distance.argmin())
+
+
+def cluster(rows: Floats, count: int) -> Indices:
+    """The cluster of each row, by k-means. It starts from rows that lie far apart, so it is the same every time."""
+    if len(rows) < 2 * count:
+        return np.arange(len(rows)) % count
+    centres = rows[:1]
+    for _ in range(count - 1):
+        distance = _distances(rows, centres).min(axis=1)
+        far = int(np.argsort(distance, kind="stable")[int(0.9 * len(rows))])  # not the farthest, which is often odd
+        centres = np.concatenate([centres, rows[far : far + 1]])
+    for _ in range(ITERATIONS):
+        groups = _distances(rows, centres).argmin(axis=1)
+        for group in range(count):
+            if (groups == group).any():
+                centres[group] = rows[groups == group].mean(axis=0)
+    return np.asarray(_distances(rows, centres).argmin(axis=1), np.int64)
+
+
+def _distances(rows: Floats, centres: Floats) -> Floats:
+    """Squared distances: (rows, centres)."""
+    return np.asarray((rows**2).sum(axis=1)[:, None] - 2 * rows @ centres.T + (centres**2).sum(axis=1))

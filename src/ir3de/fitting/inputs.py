@@ -1,0 +1,233 @@
+"""What a fit is given as one piece: a table, files, rows or (texts, labels), split by label into experts."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ir3de.corpora import background
+from ir3de.embedding import Embedding
+from ir3de.engines.domains import Files
+from ir3de.engines.engine import Counting
+from ir3de.errors import InputError, UnknownExpertError
+from ir3de.statistics.counting import collect
+from ir3de.statistics.domain import Statistics
+from ir3de.storage.files import find_kind
+from ir3de.storage.ledger import Change
+
+
+def split_by_label(
+    given: Any, label: str | None, text: str | None, counting: Counting | None = None, labels: Any = None
+) -> Any:
+    """The experts with their texts: {expert: texts} as it is, everything else by its labels.
+
+    A folder of experts stays on disk as `Files`; all other texts are held in memory. Up to `skip_bad` rows without a
+    label are left out, with a warning.
+    """
+    if labels is not None:
+        from ir3de.corpora.label_arguments import join_labels
+
+        given = join_labels(given, labels, label, text, "Router.fit(")
+    if type(given) is dict and label is None and text is None:
+        return given  # and what reads files and tables need not be imported
+    from ir3de.corpora.folders import find_experts
+    from ir3de.corpora.frames import refuse_splits
+    from ir3de.corpora.label_arguments import advise_unlabelled, is_pair, refuse_columns_by_name
+    from ir3de.statistics.texts import is_frame
+
+    refuse_splits(given)
+    if isinstance(given, Mapping):
+        refuse_columns_by_name(given, label, text)
+        return given
+    if label is None and isinstance(given, (str, Path)) and find_kind(given) == "folder":
+        return {name: Files(paths, field=text) for name, paths in find_experts(given).items()}
+    is_file = isinstance(given, (str, Path)) and find_kind(given) == "file"
+    if label is None and not (is_file or is_frame(given) or is_pair(given)):
+        if advice := advise_unlabelled(given):
+            raise InputError(f"found a {type(given).__name__}, and no labels: {advice}")
+        return given  # which is refused by what checks domains
+    return read_by_label(given, label, text, counting or {})
+
+
+def read_by_label(given: Any, label: str | None, text: str | None, how: Counting) -> dict[str, list[str]]:
+    """The texts of each expert of labelled data; what looks wrong in it is warned of, or refused."""
+    from ir3de.corpora import read_labelled
+    from ir3de.engines.jobs import BadRecords
+
+    if clash := [name for name in ("workers", "address", "checkpoint") if how.get(name) is not None]:
+        raise InputError(
+            f"{clash[0]}= is for the files of each expert, {{name: Files(paths)}}: labelled texts are read here, and "
+            "held in memory"
+        )
+    bad = BadRecords(how.get("skip_bad", 0))
+    found = read_labelled(given, label=label, text=text, on_damage=bad.add_error if bad.limit else None)
+    if bad.skipped:
+        records = bad.skipped + sum(map(len, found.values()))
+        many = f"{bad.skipped:,} of {records:,} rows could not be used and were left out: "
+        warnings.warn(many + "; ".join(bad.examples), stacklevel=4)
+    if len(found) == 1:
+        name, texts = next(iter(found.items()))
+        where = "" if label is None else f" in {label!r}"
+        warnings.warn(
+            f"all {len(texts):,} texts have the label {name!r}{where}: a router with only one expert sends it every "
+            "prompt, and confidence has no meaning yet",
+            stacklevel=4,
+        )
+    _refuse_unique(given, found, label, text)
+    return found
+
+
+def _refuse_unique(given: Any, found: Mapping[str, list[str]], label: str | None, text: str | None) -> None:
+    """Refuse labels of which nearly every row has its own, and say which columns were likely meant."""
+    from ir3de.corpora.labelled import peek_rows
+    from ir3de.corpora.unique_labels import are_unique, describe_unique, find_likely_columns
+
+    if not are_unique(found):
+        return
+    if label is None:  # (texts, labels)
+        advice = "Give the texts first and the labels second."
+    elif (meant := find_likely_columns(peek_rows(given), label)) is None:
+        advice = "Name the column that groups the rows."
+    else:
+        spoken = meant.text or (label if text == meant.label else text)
+        advice = f"Did you mean label={meant.label!r}" + (f", text={spoken!r}?" if spoken else "?")
+    raise InputError(
+        f"{describe_unique(found, label)}. {advice} If each row is meant to be an expert of its own, pass "
+        "ir3de.corpora.read_labelled(data, label=…), which takes all labels"
+    )
+
+
+# from the example prompts, four of each domain; statistics depend on them, so they must not change
+CARRIERS = (
+    "Explain tail call optimization and which popular languages really have it.",
+    "docker compose: service A starts before postgres is ready and crashes. depends_on doesn't help?",
+    "Give me a Dijkstra implementation in Python using heapq, with comments on why stale entries in the queue are "
+    "fine.",
+    "What would you log, and at what level, in a background job that retries three times before giving up?",
+    "A cone has slant height 13 and base radius 5. Volume and total surface area, please.",
+    "Use Lagrange multipliers to maximise xyz subject to x + y + z = 12 with all variables positive.",
+    "Solve for x: 5^{2x} - 6 \\cdot 5^{x} + 5 = 0.",
+    "In a class of 30 students, what's the probability that at least two share a birthday? Ignore leap years and walk "
+    "me through the complement.",
+    "I was stopped by police and they asked to look in my bag. Did I have to say yes?",
+    "I'm on a student visa and got offered a part-time job of 25 hours a week. What should I check before I accept?",
+    'Please check this privacy notice sentence: "We may share your data with trusted partners for any purpose." What '
+    "is wrong with it?",
+    "Give me an overview of the differences between common law and civil law systems in the way judges treat "
+    "precedent.",
+    "What are the red flags in low back pain that call for urgent imaging?",
+    "What does an eGFR of 52 mean for a 70-year-old who takes naproxen for back pain?",
+    "Paracetamol overdose: why can somebody feel fine for the first day?",
+    "Help me plan questions for my oncologist before starting chemotherapy, especially on fertility, infection risk "
+    "and working through treatment.",
+    "What do bog bodies tell us about Iron Age Europe?",
+    "How was the Suez Crisis a turning point for British power?",
+    "How did the oil shock of 1973 change Western economies?",
+    "Assess the claim that the New Deal ended the Great Depression.",
+)
+
+
+@dataclass(frozen=True)
+class DescribedDomain:
+    """What an expert is given, and the words that describe it."""
+
+    domain: Any
+    description: str
+
+
+def describe_domain(name: str, domain: Any, description: str | None) -> Any:
+    """The domain with its description, if it has one."""
+    return domain if description is None else DescribedDomain(domain, check_description(name, description))
+
+
+def describe_domains(domains: Mapping[str, Any], descriptions: Mapping[str, str] | None) -> dict[str, Any]:
+    """The domains with their descriptions; refuses descriptions that are empty or of no expert."""
+    if descriptions is not None and not isinstance(descriptions, Mapping):
+        raise InputError(f"descriptions must map experts' names to text, found {type(descriptions).__name__}")
+    described = descriptions or {}
+    check_described(described, domains)
+    return {name: describe_domain(name, domain, described.get(name)) for name, domain in domains.items()}
+
+
+def check_described(descriptions: Mapping[str, str], experts: Collection[str]) -> None:
+    """Refuse a description of an expert that is not among these."""
+    for name in descriptions:
+        if name not in experts:
+            raise UnknownExpertError(
+                f"'{name}' is described, but is not among the experts {', '.join(experts) or '(none)'}: correct the "
+                "name, or name it as an expert too, if need be without texts"
+            )
+
+
+def check_description(name: str, description: object) -> str:
+    """Refuse what is no description."""
+    if not isinstance(description, str) or not description.strip():
+        raise InputError(
+            f"the description of '{name}' must be a few words, such as 'contracts, courts, tenancy', found "
+            f"{description!r:.60}"
+        )
+    return description
+
+
+def write_prompts(name: str, description: str, embedding: Embedding) -> list[str]:
+    """The prompts that a description is counted as; refuses one of which the tokenizer knows no token."""
+    words = description.strip()
+    if not np.any(embedding.encode(words) != embedding.tokenizer.unknown_id):
+        raise InputError(
+            f"the description of '{name}' has no token that the embedding {embedding.name} knows: {description!r:.60}. "
+            "Describe it in other words"
+        )
+    return [f"{carrier} {words}" for carrier in CARRIERS]
+
+
+def count_described(changes: Iterable[Change]) -> Counter[str]:
+    """How many prompts of each expert stand for its descriptions, from all that was done to a router."""
+    found = Counter[str]()
+    for change in changes:
+        if change.expert is not None and change.action == "remove" and change.after is None:
+            found[change.expert] = 0
+        elif change.expert is not None and change.given is not None and change.given.is_description:
+            found[change.expert] += change.given.prompts
+    return found
+
+
+_built_in: dict[str, Statistics] = {}  # by the embedding's fingerprint
+
+
+def count_background(given: Iterable[str] | Statistics | None, embedding: Embedding) -> Statistics:
+    """The statistics of a background: of the one that is built in, unless texts or statistics are given."""
+    if given is None:
+        return count_built_in(embedding)
+    if isinstance(given, Statistics):
+        found = given
+    elif isinstance(given, str) or not isinstance(given, Iterable):
+        raise InputError(f"a background must be an iterable of str, or Statistics, found {type(given).__name__}")
+    else:
+        found = collect(given, embedding=embedding, prompt_sums=False, keep_sample=True)
+    if found.fingerprint != embedding.fingerprint:
+        raise InputError("the background was collected with another embedding than the router's: collect it again")
+    if found.sample is None:
+        raise InputError(
+            "the background's statistics keep no prompts: collect them again with a sample (keep_sample=True, "
+            "`ir3de collect --keep-sample`), or give its texts"
+        )
+    if len(found.sample) < 2:
+        raise InputError(
+            "a background needs at least two prompts, which belong to none of the domains, found "
+            f"{len(found.sample)}: give it more, or leave it out for the built-in one"
+        )
+    return found.histogram_only()
+
+
+def count_built_in(embedding: Embedding) -> Statistics:
+    """The statistics of the background that is built in, counted once for each embedding."""
+    if embedding.fingerprint not in _built_in:
+        texts = background.prompts()
+        _built_in[embedding.fingerprint] = collect(texts, embedding=embedding, prompt_sums=False, keep_sample=True)
+    return _built_in[embedding.fingerprint]
