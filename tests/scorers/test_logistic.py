@@ -9,7 +9,7 @@ import tiny
 from ir3de import Router, collect
 from ir3de.errors import InputError
 from ir3de.scorers import Blend, Logistic, prompt_features
-from ir3de.scorers import logistic_solver as solver
+from ir3de.scorers import logistic as solver
 from ir3de.scorers.logistic import LogisticParts
 from ir3de.scorers.prompt_features import LONGEST, MIN_HALVED, SHORT, Features, Prompts
 from ir3de.statistics import Statistics

@@ -15,7 +15,7 @@ from commands import LAW, complaint
 from ir3de import Router, TokenRidge
 from ir3de.artifact import inspect_router
 from ir3de.errors import InputError, MissingExtraError
-from ir3de.scorers import Blend, Scorer, arithmetic, grams
+from ir3de.scorers import Blend, Scorer, arithmetic, ridge
 from ir3de.scorers.ridge import recall
 from laws import counted
 
@@ -25,7 +25,7 @@ CASES = [(TokenRidge(), False), (TokenRidge.paper(), False), (TokenRidge.authors
 
 @pytest.fixture(autouse=True)
 def wide(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grams, "MIN_REMEMBERED_WIDTH", 1)
+    monkeypatch.setattr(ridge, "MIN_REMEMBERED_WIDTH", 1)
 
 
 class Watched(arithmetic.NumpyArithmetic):
@@ -111,7 +111,7 @@ def test_prompts_held_out_are_taken_from_the_whole(watched: Watched) -> None:
 
 def test_the_two_ways_to_a_gram_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     own = fit("xyz", TokenRidge()).compiled.table.scores
-    monkeypatch.setattr(grams, "MIN_REMEMBERED_WIDTH", 1 << 20)
+    monkeypatch.setattr(ridge, "MIN_REMEMBERED_WIDTH", 1 << 20)
     at_once = fit("xyz", TokenRidge())
     assert all(recall(domain) is None for domain in at_once.statistics.values())
     np.testing.assert_allclose(own, at_once.compiled.table.scores, rtol=0, atol=1e-6 * np.abs(own).max())
@@ -146,7 +146,7 @@ def test_torch_gives_the_same_scores_to_a_tolerance(
 ) -> None:
     from ir3de.scorers.arithmetic import TOLERANCE, TorchArithmetic
 
-    monkeypatch.setattr(grams, "MIN_REMEMBERED_WIDTH", width)
+    monkeypatch.setattr(ridge, "MIN_REMEMBERED_WIDTH", width)
     domains = list(fit("xyz", scorer, keep_sample=True).statistics.values())
     expected = scorer.scores(domains, tiny.embedding().rows)
     with arithmetic.using(TorchArithmetic("cpu")):

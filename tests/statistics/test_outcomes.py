@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 import tiny
 from ir3de.errors import InputError, MismatchError
-from ir3de.fitting.outcomes import CAP, collect_outcomes
+from ir3de.fitting.outcomes import collect_outcomes
 from ir3de.fitting.quality import Quality, fit_quality
 from ir3de.fitting.shrinkage import PULLS, STRENGTHS, cross_validate, most_cautious
 from ir3de.scorers.expectation import Shrinkage
+from ir3de.selectors import DEFAULT_CAP
 from ir3de.statistics.outcomes import SCORE_UNIT, Outcomes
 
 TASKS = tuple(tiny.DOMAINS)
@@ -44,7 +45,7 @@ def fitted(some: Rows, shrinkage: Shrinkage | None = None) -> Quality:
 
 
 def quality_of(fit: Quality, text: str) -> np.ndarray:
-    ids = np.asarray(tiny.embedding().encode(text))[:CAP].astype(int)
+    ids = np.asarray(tiny.embedding().encode(text))[:DEFAULT_CAP].astype(int)
     if not len(ids):
         return fit.expectation.at_rest
     return fit.expectation.of(fit.scores[ids].mean(axis=0, dtype=np.float64).tolist(), len(ids))

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ir3de.errors import InputError
 from ir3de.scorers.arithmetic import BLOCK_ROWS, current, select_rows
 from ir3de.scorers.registry import Embeddings, Floats, check_strength
-from ir3de.scorers.ridge import MIN_REMEMBERED_WIDTH, PROMPT_STRENGTH, PromptRidge, TokenRidge, is_part
+from ir3de.scorers.ridge import PROMPT_STRENGTH, PromptRidge, TokenRidge, is_part, remembers_grams
 from ir3de.statistics.domain import BUCKETS, Integers, Statistics
 
 MIN_PRIOR = 1e-100  # keeps the logarithm finite where a sharp prior rounds to 0
@@ -212,7 +212,7 @@ class BlendParts:
     @cached_property
     def token_system(self) -> tuple[Floats, Floats]:
         """A of the token ridge, and each domain's Ẽᵀ n_c: (h + 1, h + 1) and (h + 1, C)."""
-        is_narrow = self.rows.shape[1] < MIN_REMEMBERED_WIDTH
+        is_narrow = not remembers_grams(self.rows.shape[1])
         if self.dtype == np.float32 and is_narrow and current().name == "numpy":
             return self._multiply_tokens()
         A, B = TokenRidge().system(self.domains, self._token_weights.tolist(), self.rows)

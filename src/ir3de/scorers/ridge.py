@@ -71,7 +71,7 @@ class TokenRidge:
     ) -> tuple[Floats, Floats]:
         """A = Ẽᵀ diag(Σ w_c n_c) Ẽ and B_c = w_c Ẽᵀ n_c: in one product, or from the Gram matrices if E is wide."""
         width = embeddings.shape[1] + self.bias
-        if embeddings.shape[1] >= MIN_REMEMBERED_WIDTH:
+        if remembers_grams(embeddings.shape[1]):
             A, B = ridge_system(domains, weights, embeddings)
             return A[:width, :width], B[:width]
         counts = np.stack([w * domain.histogram for w, domain in zip(weights, domains, strict=True)], axis=1)
@@ -157,9 +157,14 @@ class Gram:
     made_by: str
 
 
+def remembers_grams(width: int) -> bool:
+    """Whether Gram matrices of an embedding of this width are kept."""
+    return width >= MIN_REMEMBERED_WIDTH
+
+
 def needs_remembered_grams(scorer: object, domains: Sequence[Statistics], width: int) -> bool:
     """Whether a fit leaves Gram matrices that are worth keeping. This depends on what is fitted, never on the past."""
-    return width >= MIN_REMEMBERED_WIDTH and isinstance(scorer, GramScorer) and scorer.needs_grams(domains)
+    return remembers_grams(width) and isinstance(scorer, GramScorer) and scorer.needs_grams(domains)
 
 
 def remember(domain: Statistics, gram: Gram | Callable[[], Gram | None]) -> None:
