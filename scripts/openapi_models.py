@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from ir3de_gateway.http import routing_api
-from ir3de_gateway.keys.definitions import KeyLimits
+from ir3de_gateway.keys.keys_file import KeyLimits
 from ir3de_gateway.requests.controls import ControlsField
 
 Count = Annotated[int, Field(ge=0)]

@@ -20,10 +20,10 @@ from admin_client import ENDPOINT, HISTORY, admin, config, error, folder, names,
 from ir3de.errors import InputError
 from ir3de_gateway.admin import administration, fit_process
 from ir3de_gateway.admin.administration import Caller
-from ir3de_gateway.admin.bounded import Stopped, call_within, run_in_thread
-from ir3de_gateway.admin.fetching import AddressSource, FetchBudget, FetchError
 from ir3de_gateway.admin.fit_process import FitOrder, fit
+from ir3de_gateway.admin.router_source import AddressSource, FetchBudget, FetchError
 from ir3de_gateway.api_errors import ApiError
+from ir3de_gateway.threads import Stopped, call_within, run_in_thread
 from running_gateway import served
 from test_state import largest_file, upstream_only, worker
 
@@ -219,7 +219,7 @@ def test_a_router_that_never_ends_or_never_begins_is_given_up(tmp_path: Path) ->
 
 
 def test_a_file_is_never_whole_in_memory(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ir3de_gateway.admin.fetching.PIECE_BYTES", 1_000)
+    monkeypatch.setattr("ir3de_gateway.admin.router_source.PIECE_BYTES", 1_000)
     memory, sizes = fsspec.filesystem("memory"), []
     for path in (folder / "router").iterdir():
         memory.pipe(f"memory://pieces/{path.name}", path.read_bytes())

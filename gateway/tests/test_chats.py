@@ -17,8 +17,8 @@ from ir3de_gateway.api_errors import ApiError
 from ir3de_gateway.experts.snapshot import Snapshot
 from ir3de_gateway.requests.choice import Choice, choose, route_prompt
 from ir3de_gateway.requests.controls import NO_CONTROLS, Controls
-from ir3de_gateway.requests.pins import MemoryPins
 from ir3de_gateway.requests.prompt import MAX_INLINE_CHARS, MAX_INLINE_TURNS, Prompt, read_prompt
+from ir3de_gateway.store.pins import StoredPins
 from ir3de_gateway.wire import FORMATS
 from laws import shown
 from running_gateway import QUESTIONS, TEXTS, config_for, small_router
@@ -83,8 +83,8 @@ def snapshot(router: Router | None = None, **changes: Any) -> Snapshot:
     return Snapshot.from_config(config, router or small_router(), "0" * 64)
 
 
-def chosen(found: Snapshot, prompt: Prompt, pins: MemoryPins | None = None, **controls: Any) -> Choice:
-    return choose(found, "auto", prompt, Controls(**controls), pins or MemoryPins(60))
+def chosen(found: Snapshot, prompt: Prompt, pins: StoredPins | None = None, **controls: Any) -> Choice:
+    return choose(found, "auto", prompt, Controls(**controls), pins or StoredPins(60))
 
 
 @pytest.mark.parametrize("envelopes", [ENVELOPES, ("<note>.*?</note>", "[?]"), ()])
@@ -208,7 +208,7 @@ def test_a_picture_stays_with_its_chat_and_goes_to_who_can_see() -> None:
 
 
 def test_a_session_wins_and_follow_ups_do_not_move_it() -> None:
-    found, pins = snapshot(routing={"pinning": {"release": 0.0}}), MemoryPins(60)
+    found, pins = snapshot(routing={"pinning": {"release": 0.0}}), StoredPins(60)
     pins.put("monday", "cooking")
     chat = [said("user", LANDLORD), said("user", FOLLOW_UP)]
     choice = chosen(found, read(chat), pins, session="monday")
@@ -256,7 +256,7 @@ def test_what_happens_out_of_domain_is_said(strange: Router) -> None:
 
 
 def test_out_of_domain_can_be_refused_but_a_session_wins(strange: Router) -> None:
-    found, pins = snapshot(strange, routing={"out_of_domain": "refuse", "default": "cooking"}), MemoryPins(60)
+    found, pins = snapshot(strange, routing={"out_of_domain": "refuse", "default": "cooking"}), StoredPins(60)
     prompt = read([said("user", LANDLORD)])
     choice = chosen(found, prompt)
     assert choice.build_refusal is not None and choice.why == "refused"

@@ -15,12 +15,12 @@ from ir3de_gateway.api_errors import ApiError, validate
 from ir3de_gateway.experts.snapshot import Snapshot
 from ir3de_gateway.requests.choice import Choice, choose
 from ir3de_gateway.requests.controls import Controls, read_controls
-from ir3de_gateway.requests.pins import MemoryPins, Pins, StoredPins
 from ir3de_gateway.requests.prompt import read_prompt
+from ir3de_gateway.store.pins import Pins, StoredPins
 from ir3de_gateway.wire import FORMATS
 from running_gateway import QUESTIONS, TEXTS, config_for, small_router
 
-NOBODY = MemoryPins(60)
+NOBODY = StoredPins(60)
 PICTURE = {"type": "image_url", "image_url": {"url": "data:,"}}
 CLEAR = "contract contract contract statute tenants landlord"  # law, and no doubt about it
 
@@ -161,7 +161,7 @@ def test_skip_goes_to_the_default_without_routing() -> None:
 
 def test_shadow_routes_and_sends_everything_to_one() -> None:
     found = snapshot(routing={"shadow": "cooking"}, experts={"cooking": {"fallbacks": ["maths"]}})
-    pins = MemoryPins(60)
+    pins = StoredPins(60)
     pins.put("monday", "law")
     for controls in ({}, {"skip": True}, {"session": "monday"}):
         choice = chosen(found, controls=controls, pins=pins)
@@ -184,7 +184,7 @@ def test_vectors_of_two_models_are_never_mixed() -> None:
 @pytest.fixture(params=["memory", "stored"])
 def clock_and_pins(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     now = [1000.0]
-    make = {"memory": lambda: MemoryPins(60, lambda: now[0])}
+    make = {"memory": lambda: StoredPins(60, clock=lambda: now[0])}
     make["stored"] = lambda: StoredPins(60, tmp_path / "pins", lambda: now[0])  # type: ignore[assignment,return-value]
     pins = make[request.param]()
     yield now, pins
@@ -228,7 +228,7 @@ def test_a_conversation_stays_until_another_expert_is_clearly_right(clock_and_pi
 
 
 def test_without_a_ttl_nothing_is_pinned() -> None:
-    pins = MemoryPins(60)
+    pins = StoredPins(60)
     pins.put("monday", "cooking")
     found = snapshot(routing={"pinning": {"ttl": 0}})
     assert chosen(found, pins=pins, controls={"session": "monday"}).first.name == "law"

@@ -24,7 +24,7 @@ from ir3de_gateway.serving.connection_limit import (
     choose_connection_limit,
 )
 from ir3de_gateway.serving.request_filter import build_request_filter
-from ir3de_gateway.telemetry.process_counts import PROCESS_COUNTS
+from ir3de_gateway.telemetry.counts import PROCESS_COUNTS
 from raw_sockets import ask, chat, dial, eventually, sent
 from running_gateway import Running, Upstream, answer, running, served, small_router
 

@@ -15,8 +15,7 @@ from ir3de.artifact import loading, read_header
 from ir3de.errors import ArtifactError, InputError
 from ir3de.storage import files
 from ir3de.storage.remote import hide_user
-from ir3de_gateway.admin.fetching import FolderSource
-from ir3de_gateway.admin.follow import RouterFollower, repeat
+from ir3de_gateway.admin.router_source import FolderSource, RouterFollower, repeat
 from saved import assert_same_router, edit, first_router, part, second_router
 
 

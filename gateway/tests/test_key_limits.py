@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import struct
 import subprocess
 from array import array
 from collections import deque
@@ -10,6 +12,7 @@ from datetime import UTC, datetime
 from math import inf, nan
 from pathlib import Path
 from random import Random
+from time import time
 
 import pytest
 from hypothesis import given, settings
@@ -19,31 +22,66 @@ import tiny
 from ir3de.errors import InputError
 from ir3de_gateway.admin.state import StateFolder
 from ir3de_gateway.api_errors import ApiError
-from ir3de_gateway.keys.account import Account, Accounts, Refusal, Slots
-from ir3de_gateway.keys.client_key import Charge, ClientKey, Lease, Spending, build_limit_error
-from ir3de_gateway.keys.definitions import KeyLimits
-from ir3de_gateway.keys.report import describe_key
-from ir3de_gateway.keys.usage import WIDTH, Minute, Totals, Used, find_day, find_month
-from ir3de_gateway.requests.pins import create_pins
-from ir3de_gateway.workers.folder import create_worker_folder
-from ir3de_gateway.workers.number_file import NumberFile
+from ir3de_gateway.keys.client_key import ClientKey, Lease, build_limit_error
+from ir3de_gateway.keys.registry import describe_key
+from ir3de_gateway.store.limits import (
+    Charge,
+    FileLimits,
+    KeyUsage,
+    Limits,
+    Rates,
+    Rejection,
+    Spending,
+    check_usage_files,
+)
+from ir3de_gateway.store.numbers import WorkerTable
+from ir3de_gateway.store.pins import create_pins
+from ir3de_gateway.store.usage import Period, Used, find_periods
+from ir3de_gateway.store.workers import create_worker_folder
 
 MIDDAY = datetime(2026, 11, 16, 12, tzinfo=UTC).timestamp()
 
 
-class Clock:
-    def __init__(self, now: float = MIDDAY) -> None:
-        self.now = now
+class Account:
+    """One key of a store, and its clock."""
 
-    def __call__(self) -> float:
-        return self.now
+    def __init__(self, folder: Path | None = None, now: float = MIDDAY, name: str = "ada", workers: int = 1) -> None:
+        self.store, self.now, self.name = FileLimits(folder, workers), now, name
+
+    def admit(self, limits: Limits) -> Rejection | Charge:
+        return self.store.admit(self.name, limits, self.now)
+
+    def admitted(self, limits: Limits) -> Charge:
+        found = self.admit(limits)
+        assert isinstance(found, Charge)
+        return found
+
+    def reserve(self, limits: Limits, tokens: int, cost: float, admitted: Charge) -> Rejection | None:
+        return self.store.reserve(self.name, limits, Charge(tokens, cost, admitted.since), self.now)
+
+    def reserved(self, limits: Limits, tokens: int, cost: float, admitted: Charge) -> Charge:
+        assert self.reserve(limits, tokens, cost, admitted) is None
+        return Charge(tokens, cost, admitted.since)
+
+    def settle(
+        self, tokens: int, cost: float, reserved: Charge, *, is_estimated: bool = False, instead: Charge | None = None
+    ) -> None:
+        spent = Spending("law", tokens, 0, cost, is_estimated)
+        self.store.settle(self.name, reserved, spent, self.now, instead=instead)
+
+    def read(self, expert: str = "law") -> KeyUsage:
+        return self.store.read_usage(self.name, self.now, [expert])
+
+    def read_rates(self, limits: Limits) -> Rates:
+        return self.store.read_rates(self.name, limits, self.now)
 
 
-def open_account(path: Path | None = None, clock: Clock | None = None, name: str = "ada") -> tuple[Account, Clock]:
-    file, experts = NumberFile(path, WIDTH), NumberFile(None, WIDTH)
-    account = Account(file.find_row(name), Slots(None), experts.find_row)
-    account.clock = clock or Clock()  # type: ignore[assignment]
-    return account, account.clock  # type: ignore[return-value]
+def find_day(now: float) -> Period:
+    return find_periods(now)[0]
+
+
+def find_month(now: float) -> Period:
+    return find_periods(now)[1]
 
 
 steps = st.lists(st.tuples(st.floats(0, 40), st.integers(1, 4)), max_size=40)
@@ -55,23 +93,23 @@ def test_a_request_is_admitted_exactly_if_fewer_than_the_limit_came_in_the_sixty
     limit: int, told: list[tuple[float, int]]
 ) -> None:
     """Against a list of all requests; each step is a pause, and how many requests come then."""
-    account, clock = open_account()
-    limits, admitted = KeyLimits(requests_per_minute=limit), deque[int]()
+    account = Account()
+    limits, admitted = Limits(requests_per_minute=limit), deque[int]()
     for pause, requests in told:
-        clock.now += pause
-        second = int(clock.now)
+        account.now += pause
+        second = int(account.now)
         while admitted and second - admitted[0] >= 60:
             admitted.popleft()
         for _ in range(requests):
             found = account.admit(limits)
-            assert isinstance(found, Refusal) == (len(admitted) >= limit)
-            if not isinstance(found, Refusal):
+            assert isinstance(found, Rejection) == (len(admitted) >= limit)
+            if not isinstance(found, Rejection):
                 admitted.append(second)
             elif limit:
-                assert found.retry_after == pytest.approx(admitted[len(admitted) - limit] + 60 - clock.now)
+                assert found.retry_after == pytest.approx(admitted[len(admitted) - limit] + 60 - account.now)
         rates = account.read_rates(limits).requests
         assert rates is not None and rates.remaining == limit - len(admitted)
-        assert rates.reset == pytest.approx(max(0.0, admitted[-1] + 60 - clock.now) if admitted else 0.0)
+        assert rates.reset == pytest.approx(max(0.0, admitted[-1] + 60 - account.now) if admitted else 0.0)
 
 
 charges = st.lists(st.tuples(st.floats(0, 30), st.integers(0, 50), st.integers(0, 50)), max_size=30)
@@ -79,199 +117,176 @@ charges = st.lists(st.tuples(st.floats(0, 30), st.integers(0, 50), st.integers(0
 
 @given(st.integers(1, 100), charges)
 @settings(deadline=None)
-def test_tokens_are_those_that_were_told_at_the_end_and_no_request_below_the_limit_is_refused(
+def test_tokens_are_those_reported_at_the_end_and_no_request_below_the_limit_is_rejected(
     limit: int, told: list[tuple[float, int, int]]
 ) -> None:
-    """Each request: a pause before it, what it is expected to take, and what it takes."""
-    account, clock = open_account()
-    limits, used = KeyLimits(tokens_per_minute=limit), deque[tuple[int, int]]()
+    """Each request: a pause before it, what it reserves, and what it takes."""
+    account = Account()
+    limits, used = Limits(tokens_per_minute=limit), deque[tuple[int, int]]()
     for pause, expected, taken in told:
-        clock.now += pause
-        while used and int(clock.now) - used[0][0] >= 60:
+        account.now += pause
+        while used and int(account.now) - used[0][0] >= 60:
             used.popleft()
         total = sum(tokens for _, tokens in used)
         since = account.admit(limits)
-        assert isinstance(since, Refusal) == (total >= limit)
-        if isinstance(since, Refusal):
+        assert isinstance(since, Rejection) == (total >= limit)
+        if isinstance(since, Rejection):
             continue
-        assert account.expect(limits, expected, 0.0, since=since) is None
-        account.end(taken - expected, 0.0, since=since, is_estimated=False)
-        used.append((since, taken))
+        account.settle(taken, 0.0, account.reserved(limits, expected, 0.0, since))
+        used.append((since.since, taken))
         rates = account.read_rates(limits).tokens
         assert rates is not None and rates.remaining == max(0, limit - total - taken)
 
 
-def test_what_is_expected_of_others_counts_and_a_request_refused_for_it_was_not_made() -> None:
-    account, _ = open_account()
-    limits = KeyLimits(tokens_per_minute=100, requests_per_minute=10)
-    first, second = account.admit(limits), account.admit(limits)
-    assert isinstance(first, int) and isinstance(second, int)
-    assert account.expect(limits, 100, 0.0, since=first) is None
-    refusal = account.expect(limits, 1, 0.0, since=second)
-    assert refusal is not None and refusal.limit == "tokens_per_minute"
-    minute, totals, concurrent = account.read()
-    assert (minute.requests, totals.day.requests, totals.month.requests, concurrent) == (1, 1, 1, 2)
-    account.end(0, 0.0, since=second, is_estimated=False)
-    account.end(5 - 100, 0.0, since=first, is_estimated=True)
-    minute, totals, concurrent = account.read()
-    assert (minute.tokens, totals.day.tokens, totals.month.tokens, totals.estimated, concurrent) == (5, 5, 5, 1, 0)
+def test_reservations_of_others_count_and_a_request_rejected_for_them_was_not_made() -> None:
+    account = Account()
+    limits = Limits(tokens_per_minute=100, requests_per_minute=10)
+    first, second = account.admitted(limits), account.admitted(limits)
+    reserved = account.reserved(limits, 100, 0.0, first)
+    rejection = account.reserve(limits, 1, 0.0, second)
+    assert rejection is not None and rejection.limit == "tokens_per_minute"
+    used, in_flight, _ = account.read()
+    assert (used.requests, used.day.requests, used.month.requests, in_flight) == (1, 1, 1, 2)
+    account.store.settle("ada", second, None, account.now)
+    account.settle(5, 0.0, reserved, is_estimated=True)
+    used, in_flight, _ = account.read()
+    assert (used.tokens, used.day.tokens, used.month.tokens, used.estimated, in_flight) == (5, 5, 5, 1, 0)
 
 
 def test_budgets_begin_anew_with_the_day_and_the_month() -> None:
-    account, clock = open_account(clock=Clock(datetime(2026, 12, 30, 23, 59, tzinfo=UTC).timestamp()))
-    limits = KeyLimits(budget_per_day=1.0, budget_per_month=1.5)
+    account = Account(now=datetime(2026, 12, 30, 23, 59, tzinfo=UTC).timestamp())
+    limits = Limits(budget_per_day=1.0, budget_per_month=1.5)
 
-    def spend(cost: float) -> Refusal | None:
-        since = account.admit(limits)
-        if isinstance(since, Refusal):
-            return since
-        assert account.expect(limits, 10, cost * 2, since=since) is None
-        account.end(0, -cost, since=since, is_estimated=False, freed=(10, cost * 2))
+    def spend(cost: float) -> Rejection | None:
+        found = account.admit(limits)
+        if isinstance(found, Rejection):
+            return found
+        account.settle(10, cost, account.reserved(limits, 10, cost * 2, found))
         return None
 
     assert [spend(0.6), spend(0.6)] == [None, None]  # over by less than a request
-    assert spend(0.1) == Refusal("budget_per_day", 1.0, 60.0)
-    clock.now += 61
+    assert spend(0.1) == Rejection("budget_per_day", 1.0, 60.0)
+    account.now += 61
     assert spend(0.4) is None
-    assert spend(0.1) == Refusal("budget_per_month", 1.5, 86_400 - 1.0)
-    clock.now += 86_400
+    assert spend(0.1) == Rejection("budget_per_month", 1.5, 86_400 - 1.0)
+    account.now += 86_400
     assert spend(0.1) is None
-    _, totals, _ = account.read()
-    assert (totals.day.cost, totals.month.cost, totals.month.requests) == (pytest.approx(0.1), pytest.approx(0.1), 1)
+    used = account.read().usage
+    assert (used.day.cost, used.month.cost, used.month.requests) == (pytest.approx(0.1), pytest.approx(0.1), 1)
 
 
 def test_a_budget_that_is_used_up_to_the_last_bit_is_used_up() -> None:
-    account, _ = open_account()
-    limits = KeyLimits(budget_per_day=1.0)
-    since = account.admit(limits)
-    assert isinstance(since, int)
-    account.expect(limits, 10, 1.0, since=since)
-    account.end(0, 0.0, since=since, is_estimated=False, freed=(10, 1.0))
-    assert account.admit(limits) == Refusal("budget_per_day", 1.0, find_day(MIDDAY).ends - MIDDAY)
+    account, limits = Account(), Limits(budget_per_day=1.0)
+    account.settle(10, 1.0, account.reserved(limits, 10, 1.0, account.admitted(limits)))
+    assert account.admit(limits) == Rejection("budget_per_day", 1.0, find_day(MIDDAY).ends - MIDDAY)
 
 
-def test_a_budget_that_is_used_up_is_told_in_plain_decimals_with_when_it_begins_anew() -> None:
-    day = build_limit_error("team", Refusal("budget_per_day", 1e-07, 60.0)).message
+def test_a_used_up_budget_is_reported_in_plain_decimals_with_when_it_begins_anew() -> None:
+    day = build_limit_error("team", Rejection("budget_per_day", 1e-07, 60.0)).message
     assert "its budget of 0.0000001 for this day: again from 00:00 UTC on" in day
-    month = build_limit_error("team", Refusal("budget_per_month", 1_250_000.5, 60.0)).message
+    month = build_limit_error("team", Rejection("budget_per_month", 1_250_000.5, 60.0)).message
     assert "its budget of 1,250,000.5 for this month: again from the 1st, 00:00 UTC on" in month
-    assert "of 20 for" in build_limit_error("team", Refusal("budget_per_day", 20.0, 60.0)).message
+    assert "of 20 for" in build_limit_error("team", Rejection("budget_per_day", 20.0, 60.0)).message
 
 
 def test_what_was_used_is_shown_without_noise() -> None:
     assert Used(1, 1, 5.999999999999983e-06).shown_cost == 6e-06
 
 
-def test_an_estimate_of_yesterday_is_not_taken_back_from_today() -> None:
-    account, clock = open_account(clock=Clock(find_day(MIDDAY).ends - 1))
-    limits = KeyLimits(budget_per_day=1.0)
-    since = account.admit(limits)
-    assert isinstance(since, int)
-    account.expect(limits, 1_000, 0.9, since=since)
-    clock.now += 2
-    later = account.admit(limits)
-    assert isinstance(later, int)
-    account.expect(limits, 100, 0.5, since=later)
-    account.end(-900, -0.8, since=since, is_estimated=False)
-    assert account.read()[1].day == (1, 100, 0.5)
+def test_a_reservation_of_yesterday_is_not_given_back_to_today() -> None:
+    account, limits = Account(now=find_day(MIDDAY).ends - 1), Limits(budget_per_day=1.0)
+    reserved = account.reserved(limits, 1_000, 0.9, account.admitted(limits))
+    account.now += 2
+    account.reserved(limits, 100, 0.5, account.admitted(limits))
+    account.settle(100, 0.1, reserved)
+    assert account.read().usage.day == (1, 100, 0.5)
 
 
-def test_an_estimate_of_a_minute_ago_is_not_taken_back_from_the_second_that_runs() -> None:
-    account, clock = open_account()
-    limits = KeyLimits(tokens_per_minute=1_000)
-    since = account.admit(limits)
-    assert isinstance(since, int)
-    account.expect(limits, 100, 0.0, since=since)
-    clock.now += 60
-    later = account.admit(limits)
-    assert isinstance(later, int)
-    account.expect(limits, 50, 0.0, since=later)
-    account.end(-90, 0.0, since=since, is_estimated=False)
-    assert account.read()[0].tokens == 50
+def test_a_reservation_of_a_minute_ago_is_not_given_back_to_the_current_second() -> None:
+    account, limits = Account(), Limits(tokens_per_minute=1_000)
+    reserved = account.reserved(limits, 100, 0.0, account.admitted(limits))
+    account.now += 60
+    account.reserved(limits, 50, 0.0, account.admitted(limits))
+    account.settle(10, 0.0, reserved)
+    assert account.read().usage.tokens == 50
 
 
 def test_estimated_requests_are_those_of_this_month() -> None:
-    account, clock = open_account()
-    since = account.admit(KeyLimits())
-    assert isinstance(since, int)
-    account.end(5, 0.0, since=since, is_estimated=True)
-    assert account.read()[1].estimated == 1
-    clock.now = find_month(clock.now).ends
-    assert account.read()[1].estimated == 0
+    account = Account()
+    account.settle(5, 0.0, account.admitted(Limits()), is_estimated=True)
+    assert account.read().usage.estimated == 1
+    account.now = find_month(account.now).ends
+    assert account.read().usage.estimated == 0
 
 
-def test_what_is_taken_back_leaves_nothing_below_zero() -> None:
+def test_what_is_given_back_leaves_nothing_below_zero() -> None:
     """Sums of floats depend on their order: 0.1 + 0.7 - 0.7 - 0.1 is below zero."""
-    account, _ = open_account()
-    limits = KeyLimits(budget_per_day=5.0)
-    for cost in (0.1, 0.7):
-        assert account.expect(limits, 0, cost, since=int(MIDDAY)) is None
+    account, limits = Account(), Limits(budget_per_day=5.0)
+    reserved = {cost: account.reserved(limits, 0, cost, account.admitted(limits)) for cost in (0.1, 0.7)}
     for cost in (0.7, 0.1):
-        account.end(0, -cost, since=int(MIDDAY), is_estimated=False, freed=(0, cost))
-    assert account.read()[1].day.cost == account.read()[1].month.cost == 0.0
+        account.settle(0, 0.0, reserved[cost])
+    assert account.read().usage.day.cost == account.read().usage.month.cost == 0.0
 
 
-def test_a_charge_of_last_month_is_not_taken_back_from_this_one() -> None:
-    account, clock = open_account()
-    before = Charge(2_000, 2_000.0, int(clock.now))
-    clock.now = find_month(clock.now).ends
-    account.add_for_expert("law", 100, 100.0, is_estimated=False)
-    account.add_for_expert("law", 15, 15.0, is_estimated=False, instead=before)
-    assert account.read_for_expert("law").month == (1, 100, 100.0)
+def test_a_charge_of_last_month_is_not_given_back_to_this_one() -> None:
+    account = Account()
+    before = Charge(2_000, 2_000.0, int(account.now))
+    account.now = find_month(account.now).ends
+    account.settle(100, 100.0, account.admitted(Limits()))
+    account.settle(15, 15.0, account.admitted(Limits()), instead=before)
+    used, _, by_expert = account.read()
+    assert by_expert["law"].month == (1, 100, 100.0) and used.month == (2, 100, 100.0)
 
 
 def test_what_a_dead_worker_had_reserved_is_spent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody knows what its requests took. Until it is known to be dead, they count as in flight."""
+    """What its requests took is unknown. Until it is known to be dead, they count as in flight."""
     with create_worker_folder():
-        account = Accounts(tmp_path, 2).find("ada")
-        limits = KeyLimits(budget_per_day=5.0)
-        since = account.admit(limits)
-        assert isinstance(since, int)
-        assert account.expect(limits, 10, 9.0, since=since) is None
-        refusal = account.admit(limits)
-        assert isinstance(refusal, Refusal) and (refusal.reserved, refusal.retry_after) == (9.0, 1.0)
-        row = account._slots._row
+        account, limits = Account(tmp_path, workers=2), Limits(budget_per_day=5.0)
+        account.reserved(limits, 10, 9.0, account.admitted(limits))
+        rejection = account.admit(limits)
+        assert isinstance(rejection, Rejection) and (rejection.reserved, rejection.retry_after) == (9.0, 1.0)
+        row = account.store._accounts["ada"].slots
         assert row is not None
 
-        def clear(slots: Slots) -> bool:  # as another worker does, once this one is dead
-            row.clear_worker(row.table.number)
+        def clear(table: WorkerTable) -> bool:  # as another worker does, once this one is dead
+            row.clear_worker(table.number)
             return True
 
-        monkeypatch.setattr(Slots, "clear_dead_workers", clear)
-        refusal = account.admit(limits)
-        assert isinstance(refusal, Refusal) and refusal.reserved == 0.0 and refusal.retry_after > 1.0
+        monkeypatch.setattr(WorkerTable, "clear_dead_workers", clear)
+        rejection = account.admit(limits)
+        assert isinstance(rejection, Rejection) and rejection.reserved == 0.0 and rejection.retry_after > 1.0
 
 
 @given(st.integers(0, 50), st.integers(0, 50), st.booleans())
-def test_what_was_used_beyond_the_estimate_of_yesterday_counts_today(expected: int, taken: int, next_day: bool) -> None:
-    """Less than was expected is not given back to another day; more than was expected is charged, whenever it ends."""
-    account, clock = open_account(clock=Clock(find_day(MIDDAY).ends - 1))
-    limits = KeyLimits(budget_per_day=100.0)
-    since = account.admit(limits)
-    assert isinstance(since, int)
-    assert account.expect(limits, expected, float(expected), since=since) is None
-    clock.now += 2 * next_day
-    account.end(taken - expected, float(taken - expected), since=since, is_estimated=False)
+@settings(deadline=None)
+def test_what_was_used_beyond_the_reservation_of_yesterday_counts_today(
+    expected: int, taken: int, next_day: bool
+) -> None:
+    """Less than was reserved is not given back to another day; more is charged, whenever the request ends."""
+    account, limits = Account(now=find_day(MIDDAY).ends - 1), Limits(budget_per_day=100.0)
+    reserved = account.reserved(limits, expected, float(expected), account.admitted(limits))
+    account.now += 2 * next_day
+    account.settle(taken, float(taken), reserved)
     today = max(0, taken - expected) if next_day else taken
-    assert account.read()[1].day[1:] == (today, today)
+    assert account.read().usage.day[1:] == (today, today)
 
 
 @pytest.mark.parametrize("jump", [-5, -59])
 def test_a_clock_that_is_set_back_a_little_frees_nothing(jump: float) -> None:
-    account, clock = open_account()
-    limits = KeyLimits(requests_per_minute=1)
-    assert account.admit(limits) == int(clock.now)
-    clock.now += jump
-    assert isinstance(account.admit(limits), Refusal)
+    account = Account()
+    limits = Limits(requests_per_minute=1)
+    assert account.admitted(limits).since == int(account.now)
+    account.now += jump
+    assert isinstance(account.admit(limits), Rejection)
 
 
 def test_a_clock_that_was_far_in_the_future_locks_nobody_out() -> None:
-    account, clock = open_account()
-    limits = KeyLimits(requests_per_minute=1)
-    clock.now += 5_000_000
-    assert not isinstance(account.admit(limits), Refusal)
-    clock.now -= 5_000_000
-    assert not isinstance(account.admit(limits), Refusal)
+    account = Account()
+    limits = Limits(requests_per_minute=1)
+    account.now += 5_000_000
+    assert not isinstance(account.admit(limits), Rejection)
+    account.now -= 5_000_000
+    assert not isinstance(account.admit(limits), Rejection)
 
 
 @given(st.integers(0, 4_000_000_000))
@@ -284,16 +299,37 @@ def test_days_and_months_are_those_of_the_calendar(now: int) -> None:
     assert 0 < day.ends - now <= 86_400 and day.ends % 86_400 == 0
 
 
-def test_numbers_of_a_file_outlive_whoever_wrote_them(tmp_path: Path) -> None:
-    account, clock = open_account(tmp_path / "numbers")
-    limits = KeyLimits(requests_per_minute=2)
-    assert isinstance(account.admit(limits), int)
-    again, _ = open_account(tmp_path / "numbers", clock)
-    other, _ = open_account(tmp_path / "numbers", clock, name="bea")
-    assert isinstance(other.admit(limits), int)
-    assert isinstance(again.admit(limits), int)
-    assert isinstance(again.admit(limits), Refusal) and isinstance(account.admit(limits), Refusal)
-    assert (tmp_path / "numbers").stat().st_mode & 0o077 == 0
+def test_numbers_of_a_file_outlive_the_process_that_wrote_them(tmp_path: Path) -> None:
+    account, again, other = Account(tmp_path), Account(tmp_path), Account(tmp_path, name="bea")
+    limits = Limits(requests_per_minute=2)
+    assert isinstance(account.admit(limits), Charge)
+    assert isinstance(other.admit(limits), Charge)
+    assert isinstance(again.admit(limits), Charge)
+    assert isinstance(again.admit(limits), Rejection) and isinstance(account.admit(limits), Rejection)
+    assert {path.stat().st_mode & 0o077 for path in tmp_path.iterdir()} == {0}
+
+
+def test_the_files_of_earlier_versions_are_read_and_written_in_their_format(tmp_path: Path) -> None:
+    """The format of 0.1: a header; rows of the name's SHA-256 and 136 numbers, or 12 for each expert of a key."""
+
+    def write(name: str, width: int, key: str, numbers: dict[int, float]) -> None:
+        cells = array("d", [numbers.get(place, 0.0) for place in range(width)])
+        row = hashlib.sha256(key.encode()).digest() + cells.tobytes()
+        (tmp_path / name).write_bytes(struct.pack("<16sQQ", b"ir3de numbers 1\n", width, 0) + row)
+
+    day, month, second = int(MIDDAY // 86_400), 2026 * 12 + 10, int(MIDDAY)
+    totals = {0: day, 1: 3, 2: 30, 3: 0.5, 4: month, 5: 7, 6: 70, 7: 1.25, 8: 2}
+    minute = {12: second, 16 + second % 60: 1, 16 + (second - 59) % 60: 2, 76 + second % 60: 9}
+    write("keys.numbers", 136, "ada", totals | minute)
+    write("keys-experts.numbers", 12, "ada\0law", totals)
+    account = Account(tmp_path)
+    used, _, by_expert = account.read()
+    assert (used.day, used.month, used.estimated) == ((3, 30, 0.5), (7, 70, 1.25), 2)
+    assert (used.requests, used.tokens, by_expert["law"].month) == (3, 9, (7, 70, 1.25))
+    account.settle(10, 0.25, account.admitted(Limits()))
+    content = (tmp_path / "keys.numbers").read_bytes()
+    assert array("d", content[64:])[:9].tolist() == [day, 4, 40, 0.75, month, 8, 80, 1.5, 2]
+    assert len(content) == 32 + 32 + 8 * 136
 
 
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {
@@ -316,32 +352,32 @@ def put_number(content: bytes, number: float) -> bytes:
 
 @pytest.mark.parametrize("name", ["keys.numbers", "keys-experts.numbers"])
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_file_is_refused_and_left_as_it_is(tmp_path: Path, damage: str, name: str) -> None:
-    account = Accounts(tmp_path, 1).find("ada")
-    assert isinstance(account.admit(KeyLimits()), int)
-    account.add_for_expert("law", 30, 0.25, is_estimated=True)
+def test_a_damaged_file_is_an_error_and_stays_as_it_is(tmp_path: Path, damage: str, name: str) -> None:
+    account = Account(tmp_path)
+    account.settle(30, 0.25, account.admitted(Limits()), is_estimated=True)
     file = tmp_path / name
     content = DAMAGES[damage](file.read_bytes())
     file.write_bytes(content)
-    with pytest.raises(InputError) as refused:
-        Accounts(tmp_path, 1)
-    assert str(file) in str(refused.value) and "Restore it from a backup, or move it away" in str(refused.value)
+    for check in (lambda: FileLimits(tmp_path, 1), lambda: check_usage_files(tmp_path)):
+        with pytest.raises(InputError) as refused:
+            check()
+        assert str(file) in str(refused.value) and "Restore it from a backup, or move it away" in str(refused.value)
     assert file.read_bytes() == content and not list(tmp_path.glob("*.damaged"))
     file.unlink()
-    assert isinstance(Accounts(tmp_path, 1).find("ada").admit(KeyLimits()), int)
+    assert isinstance(Account(tmp_path).admit(Limits()), Charge)
 
 
 @pytest.mark.parametrize("damage", ["NaN", "infinity", "negative", "random bytes"])
-def test_while_a_row_is_damaged_its_key_is_refused_and_its_places_come_back(tmp_path: Path, damage: str) -> None:
-    accounts = Accounts(tmp_path, 1)
-    key = ClientKey("ada", account=accounts.find("ada"), limits=KeyLimits(requests_per_minute=5, budget_per_day=1))
+def test_while_a_row_is_damaged_its_key_is_rejected_and_its_places_come_back(tmp_path: Path, damage: str) -> None:
+    store = FileLimits(tmp_path, 1)
+    key = ClientKey("ada", store=store, limits=Limits(requests_per_minute=5, budget_per_day=1))
     lease, other = key.admit(), key.admit()
     assert lease is not None and other is not None
     file = tmp_path / "keys.numbers"
     whole = file.read_bytes()
     file.write_bytes(DAMAGES[damage](whole))
     for act in (key.admit, lambda: lease.expect(10, 0.1)):
-        with pytest.raises(ApiError, match="what the API key 'ada' has used cannot be read") as refused:
+        with pytest.raises(ApiError, match="the usage of the API key 'ada' cannot be read") as refused:
             act()
         assert (refused.value.status, refused.value.code) == (503, "usage_unreadable")
     assert lease.read_rates() == (None, None)
@@ -349,13 +385,15 @@ def test_while_a_row_is_damaged_its_key_is_refused_and_its_places_come_back(tmp_
     assert "cannot be read" in describe_key(key, ["law"])["problem"] and "used" not in describe_key(key, ["law"])
     file.write_bytes(whole)
     assert isinstance(key.admit(), Lease)
-    assert key.account is not None and key.account.read()[2] == 2
+    assert store.read_usage("ada", time()).in_flight == 2
 
 
 def test_damage_in_the_accounts_of_experts_keeps_no_place_and_no_reservation(tmp_path: Path) -> None:
-    key = ClientKey("ada", account=Accounts(tmp_path, 1).find("ada"), limits=KeyLimits(concurrent=2, budget_per_day=1))
-    assert key.account is not None
-    key.account.add_for_expert("law", 30, 0.25, is_estimated=False)
+    store = FileLimits(tmp_path, 1)
+    key = ClientKey("ada", store=store, limits=Limits(concurrent=2, budget_per_day=1))
+    lease = key.admit()
+    assert lease is not None
+    store.settle("ada", lease.reserved, Spending("law", 30, 0, 0.25, is_estimated=False), 0.0)
     file = tmp_path / "keys-experts.numbers"
     file.write_bytes(put_number(file.read_bytes(), nan))
     for _ in range(3):
@@ -364,64 +402,57 @@ def test_damage_in_the_accounts_of_experts_keeps_no_place_and_no_reservation(tmp
         lease.expect(1_000, 0.5)
         lease.measure = lambda: Spending("law", 10, 5, 0.1, is_estimated=False)
         lease.close()
-    _, totals, in_flight = key.account.read()
-    assert (totals.day.tokens, in_flight) == (45, 0) and totals.day.cost == pytest.approx(0.3)
+    usage, in_flight, _ = store.read_usage("ada", time())
+    assert (usage.day.tokens, in_flight) == (45, 0) and usage.day.cost == pytest.approx(0.3)
 
 
 def test_a_file_that_cannot_be_written_or_shrinks_leaves_the_worker_counting(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    limits = KeyLimits(requests_per_minute=2)
-    account, _ = open_account(tmp_path / "numbers")
-    assert isinstance(account.admit(limits), int)
-    (tmp_path / "numbers").write_bytes(b"")
-    assert isinstance(account.admit(limits), int)
-    assert isinstance(account.admit(limits), Refusal)
+    limits = Limits(requests_per_minute=2)
+    account = Account(tmp_path)
+    assert isinstance(account.admit(limits), Charge)
+    (tmp_path / "keys.numbers").write_bytes(b"")
+    assert isinstance(account.admit(limits), Charge)
+    assert isinstance(account.admit(limits), Rejection)
     (tmp_path / "file").write_text("no folder")
-    nowhere, _ = open_account(tmp_path / "file" / "numbers")
-    assert isinstance(nowhere.admit(limits), int) and isinstance(nowhere.admit(limits), int)
-    assert isinstance(nowhere.admit(limits), Refusal)
+    nowhere = Account(tmp_path / "file")
+    assert isinstance(nowhere.admit(limits), Charge) and isinstance(nowhere.admit(limits), Charge)
+    assert isinstance(nowhere.admit(limits), Rejection)
     assert caplog.text.count("counts alone") == 2
 
 
-def test_what_every_worker_finds_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_every_worker_finds_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "state").write_text("a file in the way")
     with create_worker_folder():
         for _ in range(2):  # each as a worker does
             StateFolder(tmp_path / "state").prepare()
             create_pins(60.0, tmp_path / "state")
-            Accounts(tmp_path / "state", 2)
+            FileLimits(tmp_path / "state", 2)
         assert [message.partition(str(tmp_path))[0] for message in caplog.messages] == [
             "the state folder ", "pins cannot be stored in ", "what keys use cannot be kept in ",
         ]  # fmt: skip
-    StateFolder(tmp_path / "state").prepare()  # without others, one is always the first to say it
-    Accounts(tmp_path / "state", 1)  # two files, of which the first says it
+    StateFolder(tmp_path / "state").prepare()  # alone, a worker is always the first
+    FileLimits(tmp_path / "state", 1)  # two files, of which the first is reported
     assert len(caplog.messages) == 5 and "Errno" not in caplog.text
     assert "let this user write it, or name another folder (state, --state)" in caplog.messages[3]
 
 
 def test_experts_have_numbers_of_their_own(tmp_path: Path) -> None:
-    ada, bea = (Accounts(tmp_path, 1).find(name) for name in ("ada", "bea"))
-    ada.add_for_expert("law", 30, 0.25, is_estimated=True)
-    ada.add_for_expert("law", 10, 0.25, is_estimated=False)
-    found = Accounts(tmp_path, 1).find("ada").read_for_expert("law")
+    ada, bea = Account(tmp_path), Account(tmp_path, name="bea")
+    ada.settle(30, 0.25, ada.admitted(Limits()), is_estimated=True)
+    ada.settle(10, 0.25, ada.admitted(Limits()))
+    found = Account(tmp_path).read().by_expert["law"]
     assert (found.month, found.day, found.estimated) == ((2, 40, 0.5), (2, 40, 0.5), 1)
-    assert ada.read_for_expert("maths").month == bea.read_for_expert("law").month == (0, 0, 0.0)
-
-
-def test_a_new_row_is_zero() -> None:
-    numbers = array("d", bytes(8 * WIDTH))
-    assert (Minute(numbers, MIDDAY).requests, Totals(numbers, MIDDAY).month) == (0, (0, 0, 0.0))
+    assert ada.read("maths").by_expert["maths"].month == bea.read().by_expert["law"].month == (0, 0, 0.0)
 
 
 COUNTER = """
 import sys
 from pathlib import Path
-from ir3de_gateway.keys.account import Account, Accounts, Refusal
-from ir3de_gateway.keys.definitions import KeyLimits
-account, limits = Accounts(Path(sys.argv[1]), 1).find("ada"), KeyLimits(requests_per_minute=1500)
-account.clock = lambda: 1_790_000_000.0
-print(sum(not isinstance(account.admit(limits), Refusal) for _ in range(1000)))
+from ir3de_gateway.store.limits import Charge, FileLimits, Limits
+store, limits = FileLimits(Path(sys.argv[1]), 1), Limits(requests_per_minute=1500)
+print(sum(isinstance(store.admit("ada", limits, 1_790_000_000.0), Charge) for _ in range(1000)))
 """
 
 

@@ -81,7 +81,7 @@ def as_law(name: str, **fields: Any) -> tuple[dict[str, Any], dict[str, str]]:
     [
         ("nobody", 401, "invalid_api_key", "not one of this gateway's"),
         ("old", 401, "invalid_api_key", "'old' has expired"),
-        ("off", 401, "invalid_api_key", "'off' is switched off"),
+        ("off", 401, "invalid_api_key", "'off' is disabled"),
         ("watcher", 403, "missing_scope", "'watcher' has no scope 'inference', only models"),
     ],
 )

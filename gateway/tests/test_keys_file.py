@@ -13,10 +13,10 @@ import pytest
 from client_keys import bearer, key, write_keys
 from ir3de.errors import InputError
 from ir3de_gateway.config.models import Server
-from ir3de_gateway.keys.definitions import read_keys_file
-from ir3de_gateway.keys.store import KeyStore
+from ir3de_gateway.keys.keys_file import read_keys_file
+from ir3de_gateway.keys.registry import KeyRegistry
+from ir3de_gateway.store.workers import create_worker_folder
 from ir3de_gateway.validation import check_usage
-from ir3de_gateway.workers.folder import create_worker_folder
 from raw_sockets import ask, chat, eventually
 from running_gateway import QUESTIONS, config_for, running
 
@@ -158,7 +158,7 @@ def test_numbers_that_are_damaged_while_it_serves_are_an_error_with_a_reason(
 def test_a_key_in_a_variable_works_like_one_with_a_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ADAS_KEY", "sk-ada")
     (tmp_path / "keys.yaml").write_text("keys: [{name: ada, key_env: ADAS_KEY}]")
-    store = KeyStore(Server(keys_file=str(tmp_path / "keys.yaml")))
+    store = KeyRegistry(Server(keys_file=str(tmp_path / "keys.yaml")))
     found = store.find("sk-ada")
     assert found is not None and found.name == "ada" and store.find("sk-eve") is None
 
@@ -167,7 +167,7 @@ def test_a_problem_that_comes_back_is_told_again_once(tmp_path: Path, caplog: py
     """Also of a file that is moved away and back, and so is the same again."""
     file, away = write_keys(tmp_path / "keys.yaml", key("ada")), tmp_path / "away"
     with create_worker_folder(), caplog.at_level(logging.INFO):
-        workers = [KeyStore(Server(keys_file=str(file))) for _ in range(2)]
+        workers = [KeyRegistry(Server(keys_file=str(file))) for _ in range(2)]
         for path, other in ((file, away), (away, file)) * 2:
             path.rename(other)
             for worker in workers:

@@ -18,11 +18,11 @@ import running_gateway
 import tiny
 from ir3de.errors import ArtifactError
 from ir3de_gateway.telemetry import log_lines, logs
+from ir3de_gateway.telemetry.counts import PROCESS_COUNTS
 from ir3de_gateway.telemetry.log_lines import format_access_line, format_decision_line
 from ir3de_gateway.telemetry.logs import LogFile
 from ir3de_gateway.telemetry.metrics import OUTCOMES
 from ir3de_gateway.telemetry.observer import Observer
-from ir3de_gateway.telemetry.process_counts import PROCESS_COUNTS
 from raw_sockets import eventually
 
 SECRET = "sk-Geheim"

@@ -17,9 +17,9 @@ from starlette.testclient import TestClient
 import exchange_records as made
 import tiny
 from ir3de_gateway.experts.snapshot import LiveSnapshot
+from ir3de_gateway.store.workers import VARIABLE, WorkerPlace, create_worker_folder, get_worker_folder
 from ir3de_gateway.telemetry.metrics import OUTCOMES, REASONS, Metrics
 from ir3de_gateway.telemetry.observer import Observer
-from ir3de_gateway.workers.folder import VARIABLE, WorkerPlace, create_worker_folder, get_worker_folder
 
 NAMES = st.sampled_from(["maths", "law", "", "gone", "none"]) | st.text(max_size=10)
 
@@ -236,7 +236,7 @@ def test_workers_answer_for_all_of_them_and_for_those_that_died(tmp_path: Path) 
 
 
 def test_a_place_is_free_when_its_worker_ends_however_it_ends(tmp_path: Path) -> None:
-    script = "import sys; from pathlib import Path; from ir3de_gateway.workers.folder import WorkerPlace\n"
+    script = "import sys; from pathlib import Path; from ir3de_gateway.store.workers import WorkerPlace\n"
     script += "place = WorkerPlace(Path(sys.argv[1])); print(place.number, flush=True); sys.stdin.read()"
     command, environment = tiny.python_command(script, tmp_path)
     place = WorkerPlace(tmp_path)

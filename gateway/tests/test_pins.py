@@ -14,8 +14,8 @@ from urllib.request import urlopen
 import pytest
 
 import tiny
-from ir3de_gateway.requests import pins
-from ir3de_gateway.requests.pins import MemoryPins, Pins, StoredPins, create_pins, find_file
+from ir3de_gateway.store import pins
+from ir3de_gateway.store.pins import StoredPins, create_pins, find_file
 from running_gateway import Running, running
 from saved import first_router
 
@@ -34,8 +34,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture(params=["memory", "shared"])
-def both(request: pytest.FixtureRequest, clock: Clock, tmp_path: Path) -> Pins:
-    return MemoryPins(60, clock) if request.param == "memory" else StoredPins(60, tmp_path / "pins.sqlite", clock)
+def both(request: pytest.FixtureRequest, clock: Clock, tmp_path: Path) -> StoredPins:
+    return StoredPins(60, None if request.param == "memory" else tmp_path / "pins.sqlite", clock)
 
 
 def rows(path: Path) -> int:
@@ -45,7 +45,7 @@ def rows(path: Path) -> int:
     return int(count)
 
 
-def test_a_pin_ends_when_the_conversation_was_silent_for_its_time(both: Pins, clock: Clock) -> None:
+def test_a_pin_ends_when_the_conversation_was_silent_for_its_time(both: StoredPins, clock: Clock) -> None:
     both.put("monday", "law")
     clock.now += 59
     assert both.get("monday") == "law"
@@ -58,35 +58,24 @@ def test_a_pin_ends_when_the_conversation_was_silent_for_its_time(both: Pins, cl
     both.close()
 
 
-def test_sessions_of_any_length_are_told_apart(both: Pins) -> None:
+def test_sessions_of_any_length_are_told_apart(both: StoredPins) -> None:
     for length in (64, 65, 1_000):
         both.put("x" * length, str(length))
     assert [both.get("x" * length) for length in (64, 65, 1_000)] == ["64", "65", "1000"]
     both.close()
 
 
-def test_beyond_the_limit_the_conversations_that_were_silent_longest_are_forgotten(
-    monkeypatch: pytest.MonkeyPatch,
+def test_beyond_the_limit_the_pins_that_expire_first_are_dropped(
+    both: StoredPins, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pins, "MAX_PINS", 3)
-    memory = MemoryPins(60)
-    for session in ("a", "b", "c"):
-        memory.put(session, "law")
-    assert [memory.get(session) for session in "abc"] == ["law"] * 3
-    memory.put("a", "law")  # no longer the most silent one
-    memory.put("d", "law")
-    assert [memory.get(session) for session in "abcd"] == ["law", None, "law", "law"]
-    memory.put("e", "law")
-    assert [memory.get(session) for session in "abcde"] == ["law", None, None, "law", "law"]
-
-
-def test_a_hundred_thousand_conversations_are_remembered_and_no_more() -> None:
-    memory = MemoryPins(60)
-    for number in range(100_000):
-        memory.put(str(number), "law")
-    assert memory.get("0") == "law"
-    memory.put("one more", "law")
-    assert memory.get("0") is None and memory.get("1") == "law" and memory.get("one more") == "law"
+    monkeypatch.setattr(pins, "BATCH_ROWS", 2)
+    for session in ("a", "b", "c", "a", "d", "e"):
+        clock.now += 1
+        both.put(session, "law")
+    both.tidy()
+    assert [both.get(session) for session in "abcde"] == ["law", None, None, "law", "law"]
+    both.close()
 
 
 def test_what_has_expired_is_removed_from_the_file_when_it_is_opened(tmp_path: Path, clock: Clock) -> None:
@@ -112,7 +101,6 @@ def test_what_has_expired_is_removed_while_the_file_is_used(
         stored.put(str(number), "law")
     clock.now += 30
     stored.put("tenth", "law")
-    assert stored.flush(30)
     clock.now += 31
     stored.tidy()
     assert (rows(path), stored.get("tenth")) == (1, "law")
@@ -125,52 +113,29 @@ def test_what_has_expired_is_removed_while_the_file_is_used(
     stored.close()
 
 
-def test_the_file_holds_so_many_pins_and_no_more(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pins, "MAX_PINS", 10)
-    monkeypatch.setattr(pins, "BATCH_ROWS", 3)
-    path = tmp_path / "pins.sqlite"
-    stored = StoredPins(60, path, clock)
-    for number in range(25):
-        stored.put(str(number), "law")
-        clock.now += number % 2
-    assert stored.flush(30)
-    stored.tidy()
-    assert rows(path) == 10 and stored.get("24") == "law" and stored.get("0") is None
-    stored.close()
-
-
-def test_the_memory_forgets_what_has_expired(clock: Clock) -> None:
-    memory = MemoryPins(60, clock)
-    for number in range(9):
-        memory.put(str(number), "law")
-    clock.now += 61
-    assert memory.get("8") is None and len(memory._pins) == 8
-    for number in range(10, 19):
-        memory.put(str(number), "law")
-    assert len(memory._pins) == 9
-
-
 def test_what_cannot_be_written_is_kept_and_written_later(
     tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(pins, "WRITE_WAIT_S", 0.01)
+    monkeypatch.setattr(pins, "RETRY_S", 0.0)
     monkeypatch.setattr(pins, "MAX_UNWRITTEN", 3)
     path = tmp_path / "pins.sqlite"
     one, other = StoredPins(60, path, clock), StoredPins(60, path, clock)
     one.put("first", "law")
-    assert one.flush(30) and other.get("first") == "law"
+    assert other.get("first") == "law"
     with closing(sqlite3.connect(path, isolation_level=None)) as writer:
         writer.execute("BEGIN IMMEDIATE")  # another worker writes, and does not end
         for number in range(5):
             one.put(str(number), "law")
-        assert not one.flush(0.1)
         assert [one.get(str(number)) for number in range(5)] == [None] * 2 + ["law"] * 3
         assert other.get("4") is None
         assert len(caplog.records) == 1 and "pins cannot be written: database is locked" in caplog.text
         writer.execute("ROLLBACK")
-    assert one.flush(30)
-    assert [other.get(str(number)) for number in range(5)] == [None] * 2 + ["law"] * 3
-    one.put("last", "law")
+    one.put("next", "law")  # and those before it
+    assert [other.get(str(number)) for number in (*range(5), "next")] == [None] * 2 + ["law"] * 4
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        one.put("last", "law")
+        writer.execute("ROLLBACK")
     one.close()
     assert other.get("last") == "law"
     other.close()
@@ -179,11 +144,10 @@ def test_what_cannot_be_written_is_kept_and_written_later(
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from ir3de_gateway.requests.pins import create_pins
+from ir3de_gateway.store.pins import create_pins
 pins = create_pins(60, Path(sys.argv[1]))
 for number in range(100):
     pins.put(str(number), "law")
-assert pins.flush(30)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -201,7 +165,7 @@ def test_pins_outlive_a_kill_and_nobody_else_may_read_them(tmp_path: Path) -> No
 TOGETHER = """
 import multiprocessing, os, sys
 from pathlib import Path
-from ir3de_gateway.requests.pins import StoredPins, create_pins
+from ir3de_gateway.store.pins import create_pins
 
 def work(folder, together, done):
     together.wait()
@@ -209,7 +173,7 @@ def work(folder, together, done):
     pins.put(str(os.getpid()), "law")
     together.wait()
     pins.close()
-    done.put(isinstance(pins, StoredPins))
+    done.put(pins._path is not None)
 
 context = multiprocessing.get_context("fork")
 for number in range(5):
@@ -236,19 +200,19 @@ def test_a_file_that_is_damaged_or_cannot_be_made_stops_nobody(
 ) -> None:
     find_file(tmp_path, 60).write_bytes(b"this is no database" * 100)
     stored = create_pins(60, tmp_path)
-    assert isinstance(stored, StoredPins) and "is damaged, and pins begin anew" in caplog.text
+    assert stored._path is not None and "is damaged, and pins begin anew" in caplog.text
     stored.put("monday", "law")
     assert stored.get("monday") == "law"
     stored.close()
     (tmp_path / "file").touch()
     memory = create_pins(60, tmp_path / "file" / "state")
-    assert isinstance(memory, MemoryPins) and "so they end with this process" in caplog.text
+    assert memory._path is None and "so they end with this process" in caplog.text
 
 
 def test_machines_that_share_a_folder_have_a_file_each_and_leave_it_to_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def named(name: str) -> Pins:
+    def named(name: str) -> StoredPins:
         monkeypatch.setattr(pins.platform, "node", lambda: name)
         return create_pins(60, tmp_path)
 
@@ -268,11 +232,10 @@ def test_machines_that_share_a_folder_have_a_file_each_and_leave_it_to_the_next(
 def test_workers_share_their_pins_and_what_is_written_is_no_session(tmp_path: Path) -> None:
     one, other = (StoredPins(60, find_file(tmp_path, 60)) for _ in range(2))
     one.put("a secret conversation", "law")
-    assert one.flush(30)
     assert other.get("a secret conversation") == "law"
     one.close(), other.close()
     assert b"secret" not in b"".join(path.read_bytes() for path in tmp_path.iterdir())
-    assert isinstance(create_pins(60, None), MemoryPins) and isinstance(create_pins(0, tmp_path), MemoryPins)
+    assert create_pins(60, None)._path is create_pins(0, tmp_path)._path is None
 
 
 def test_a_gateway_that_is_started_again_knows_its_conversations_and_who_gave_an_answer(tmp_path: Path) -> None:
@@ -300,31 +263,10 @@ def test_a_gateway_that_is_started_again_knows_its_conversations_and_who_gave_an
         assert ask(gateway, "responses", input=question["maths"]) == "maths"
 
 
-def test_what_is_put_at_once_is_known_to_others_at_once(tmp_path: Path, clock: Clock) -> None:
-    """And if the file is busy, it is written later."""
-    with (
-        closing(StoredPins(60, tmp_path / "pins", clock)) as one,
-        closing(StoredPins(60, tmp_path / "pins", clock)) as two,
-    ):
-        one.put_at_once("response r", "law", 100)
-        assert two.get("response r") == "law"
-        with closing(sqlite3.connect(tmp_path / "pins", isolation_level=None)) as busy:
-            busy.execute("BEGIN IMMEDIATE")
-            one.put_at_once("response s", "law", 100)
-            assert (one.get("response s"), two.get("response s")) == ("law", None)
-            busy.execute("COMMIT")
-        assert one.flush(60)
-        assert two.get("response s") == "law"
-        clock.now += 99
-        assert two.get("response r") == "law"
-        clock.now += 2
-        assert two.get("response r") is None
-
-
-def test_what_is_put_is_taken_once(both: Pins, clock: Clock) -> None:
-    both.put_at_once("charge", "15", 60.0)
+def test_what_is_put_is_taken_once(both: StoredPins, clock: Clock) -> None:
+    both.put("charge", "15", 60.0)
     assert (both.take("charge"), both.take("charge"), both.get("charge")) == ("15", None, None)
-    both.put_at_once("charge", "15", 60.0)
+    both.put("charge", "15", 60.0)
     clock.now += 61
     assert both.take("charge") is None
 
@@ -334,7 +276,7 @@ def test_of_two_workers_one_takes_it(tmp_path: Path, clock: Clock) -> None:
         closing(StoredPins(60, tmp_path / "pins", clock)) as one,
         closing(StoredPins(60, tmp_path / "pins", clock)) as two,
     ):
-        one.put_at_once("charge", "15", 60.0)
+        one.put("charge", "15", 60.0)
         assert (two.take("charge"), one.take("charge")) == ("15", None)
 
 
@@ -345,6 +287,6 @@ def test_a_worker_that_saw_what_another_has_taken_takes_nothing(
         closing(StoredPins(60, tmp_path / "pins", clock)) as one,
         closing(StoredPins(60, tmp_path / "pins", clock)) as two,
     ):
-        one.put_at_once("charge", "15", 60.0)
+        one.put("charge", "15", 60.0)
         monkeypatch.setattr(two, "get", lambda session: one.take(session))  # between its look and its removal
         assert two.take("charge") is None

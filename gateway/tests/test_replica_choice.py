@@ -14,8 +14,8 @@ from pydantic import ValidationError
 from ir3de_gateway.config.experts import ExpertConfig
 from ir3de_gateway.experts import replicas as replicas_module
 from ir3de_gateway.experts.replicas import Replica, ReplicatedExpert, create_expert
-from ir3de_gateway.workers import table as tables
-from ir3de_gateway.workers.folder import VARIABLE
+from ir3de_gateway.store import numbers as tables
+from ir3de_gateway.store.workers import VARIABLE
 
 
 class Clock:

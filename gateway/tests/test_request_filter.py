@@ -16,7 +16,7 @@ import pytest
 from ir3de_gateway.serving import head_buffering
 from ir3de_gateway.serving.plain_requests import MAX_HEAD_BYTES, MAX_HEADERS, is_plain_request
 from ir3de_gateway.serving.request_filter import MAX_PIPELINED, RequestFilter
-from ir3de_gateway.telemetry.process_counts import PROCESS_COUNTS
+from ir3de_gateway.telemetry.counts import PROCESS_COUNTS
 from raw_sockets import ask, dial, eventually
 from request_bytes import CHAT, JDK, LIVEZ, chunk, head
 from running_gateway import Running, running

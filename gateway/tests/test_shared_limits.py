@@ -27,9 +27,9 @@ from ir3de_gateway.config.experts import ExpertConfig
 from ir3de_gateway.experts.circuit_breaker import CircuitBreaker
 from ir3de_gateway.experts.concurrency import LimitReached, SharedConcurrencyLimit
 from ir3de_gateway.experts.snapshot import Expert
-from ir3de_gateway.workers import table as tables
-from ir3de_gateway.workers.folder import VARIABLE
-from ir3de_gateway.workers.table import WorkerTable
+from ir3de_gateway.store import numbers as tables
+from ir3de_gateway.store.numbers import WorkerTable
+from ir3de_gateway.store.workers import VARIABLE
 from raw_sockets import ask, chat, eventually, sent
 from running_gateway import QUESTIONS, Upstream, config_for, failing, served, small_router
 
@@ -226,7 +226,7 @@ def test_on_a_full_disk_each_worker_counts_by_itself(tmp_path: Path, room: int) 
 WORKER = """
 import sys
 from pathlib import Path
-from ir3de_gateway.workers.table import WorkerTable
+from ir3de_gateway.store.numbers import WorkerTable
 row = WorkerTable(Path(sys.argv[1]), 4).find_row("law")
 for _ in range(3000):
     with row.table.lock:
@@ -379,7 +379,7 @@ def test_a_breaker_opened_by_one_worker_is_open_in_the_other(tmp_path: Path) -> 
 def test_a_lock_that_cannot_be_had_is_not_held(tmp_path: Path) -> None:
     """A worker that stops has closed its file, and others may still want the lock: they get an error, and no hang."""
     file = os.open(tmp_path / "table", os.O_RDWR | os.O_CREAT)
-    lock = tables.TableLock(file)
+    lock = tables.FileLock(file)
     os.close(file)
     for _ in range(2):
         assert not lock._threads.locked()

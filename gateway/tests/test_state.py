@@ -13,9 +13,9 @@ import tiny
 from ir3de import Router
 from ir3de.errors import ArtifactError, InputError
 from ir3de.storage import files
-from ir3de_gateway.admin.administration import Administration, Caller, find_state_folder, open_admin_state
+from ir3de_gateway.admin.administration import Administration, Caller, open_admin_state
 from ir3de_gateway.admin.changes import ExpertAddition, RouterReplacement
-from ir3de_gateway.admin.state import RouterChoice, State, StateFolder
+from ir3de_gateway.admin.state import RouterChoice, State, StateFolder, find_state_folder
 from ir3de_gateway.api_errors import ApiError
 from ir3de_gateway.config.experts import ExpertConfig
 from ir3de_gateway.config.models import Config

@@ -17,7 +17,7 @@ import pytest
 
 from admin_client import HISTORY, TOKEN
 from commands import run
-from ir3de_gateway.admin.state_home import find_relatives, find_state_home, prepare_state_home
+from ir3de_gateway.admin.state import find_relatives, find_state_home, prepare_state_home
 from running_gateway import Upstream, served, small_router
 
 LAW = {"name": "law", "base_url": "http://127.0.0.1:9/v1"}

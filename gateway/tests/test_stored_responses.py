@@ -11,8 +11,7 @@ import pytest
 
 from api_answers import RESPONSE_EVENTS, SAID
 from client_keys import key, secret, write_keys
-from ir3de_gateway.requests.pins import MemoryPins
-from ir3de_gateway.requests.stored_objects import StoredObjects
+from ir3de_gateway.store.pins import StoredObjects, StoredPins
 from object_servers import ObjectServer, serving_objects
 from running_gateway import QUESTIONS, Running, running, served
 
@@ -203,7 +202,7 @@ def test_the_replica_that_has_it_is_asked(tmp_path: Path) -> None:
 
 
 def test_a_list_keeps_its_form() -> None:
-    objects = StoredObjects(MemoryPins(60), "alice", 60)
+    objects = StoredObjects(StoredPins(60), "alice", 60)
     objects.remember("file", "f2", "law")
     rows = [{"id": "f1"}, {"id": "f2"}, "odd"]
     answer = {"object": "list", "data": rows, "first_id": "f1", "last_id": "f3", "has_more": True}

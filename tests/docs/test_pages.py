@@ -29,7 +29,7 @@ from page_runner import PageRunner, check_call, check_extras
 from configurations import GOOD
 from ir3de_gateway.config import yaml_parser
 from ir3de_gateway.config.load import merge_overrides, parse_config
-from ir3de_gateway.keys.definitions import KeysFile
+from ir3de_gateway.keys.keys_file import KeysFile
 
 EXCUSED_AT_MOST = 25  # blocks that need a cluster, an accelerator, another company's service, or hours
 

@@ -7,7 +7,7 @@ import pytest
 from ir3de.corpora import read_texts
 from ir3de.errors import ArtifactError, InputError
 from ir3de.storage.remote import hide_secrets, open_fsspec
-from ir3de_gateway.admin.fetching import AddressSource, FetchBudget
+from ir3de_gateway.admin.router_source import AddressSource, FetchBudget
 
 SECRET = "sesame"
 

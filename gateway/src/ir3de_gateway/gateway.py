@@ -10,23 +10,23 @@ from pathlib import Path
 from time import time
 
 from ir3de.errors import InputError
-from ir3de_gateway.admin.administration import Administration, find_state_folder, open_admin_state
-from ir3de_gateway.admin.bounded import run_in_thread
-from ir3de_gateway.admin.follow import repeat
-from ir3de_gateway.admin.state import StateFolder
+from ir3de_gateway.admin.administration import Administration, open_admin_state
+from ir3de_gateway.admin.router_source import repeat
+from ir3de_gateway.admin.state import StateFolder, find_state_folder
 from ir3de_gateway.api_errors import ApiError
 from ir3de_gateway.config.models import Config
 from ir3de_gateway.experts.health import HealthChecker
 from ir3de_gateway.experts.snapshot import LiveSnapshot, Snapshot
 from ir3de_gateway.hooks.runner import HookRunner, load_hooks
-from ir3de_gateway.keys.store import CHECK_INTERVAL_S, KeyStore, read_keys_in_force
+from ir3de_gateway.keys.registry import CHECK_INTERVAL_S, KeyRegistry, read_keys_in_force
 from ir3de_gateway.requests.answer_cache import AnswerCache
 from ir3de_gateway.requests.client_response import StallWatch
-from ir3de_gateway.requests.pins import TIDY_INTERVAL_S, Pins, create_pins
+from ir3de_gateway.store.pins import TIDY_INTERVAL_S, Pins, create_pins
+from ir3de_gateway.store.workers import get_worker_folder
 from ir3de_gateway.telemetry.observer import Observer
 from ir3de_gateway.telemetry.tracing import Tracing
+from ir3de_gateway.threads import run_in_thread
 from ir3de_gateway.transport.pool import HttpTransport
-from ir3de_gateway.workers.folder import get_worker_folder
 
 
 class Gateway:
@@ -48,7 +48,7 @@ class Gateway:
         self.tracing: Tracing | None = self.observer.tracing
         pinning = snapshot.config.routing.pinning
         self.pins: Pins = create_pins(pinning.ttl, state_folder or get_worker_folder(), pinning.stored_ttl)
-        self.keys = KeyStore(snapshot.config.server, state_folder)
+        self.keys = KeyRegistry(snapshot.config.server, state_folder)
         if self.keys.path is not None:
             self.observer.metrics.keys = self.keys
         self.stalls = StallWatch()

@@ -30,9 +30,9 @@ from ir3de_gateway.memory import collect_garbage_rarely
 from ir3de_gateway.serving.connection_limit import choose_backlog, choose_connection_limit, raise_descriptor_limit
 from ir3de_gateway.serving.request_filter import build_request_filter
 from ir3de_gateway.serving.supervisor import PATIENCE_S, WAITING, Supervisor
-from ir3de_gateway.telemetry.process_counts import PROCESS_COUNTS
+from ir3de_gateway.store.workers import create_worker_folder
+from ir3de_gateway.telemetry.counts import PROCESS_COUNTS
 from ir3de_gateway.validation import find_host_error
-from ir3de_gateway.workers.folder import create_worker_folder
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp

@@ -15,8 +15,7 @@ from urllib.request import Request, urlopen
 
 from ir3de.errors import ArtifactError, InputError, name_some
 from ir3de.serving import find_kind
-from ir3de_gateway.admin.administration import find_state_folder
-from ir3de_gateway.admin.state import STATE, StateFolder
+from ir3de_gateway.admin.state import STATE, StateFolder, find_state_folder
 from ir3de_gateway.config import yaml_parser
 from ir3de_gateway.config.experts import ExpertConfig, read_variable
 from ir3de_gateway.config.findings import Finding, split_path, suggest_name
@@ -24,9 +23,9 @@ from ir3de_gateway.config.load import list_client_variables, resolve_path
 from ir3de_gateway.config.models import Config
 from ir3de_gateway.hooks.hook import load_function
 from ir3de_gateway.http.access import is_loopback
-from ir3de_gateway.keys.account import check_usage_files
-from ir3de_gateway.keys.checks import check_keys_file
-from ir3de_gateway.keys.store import list_environment_keys
+from ir3de_gateway.keys.keys_file import check_keys_file
+from ir3de_gateway.keys.registry import list_environment_keys
+from ir3de_gateway.store.limits import check_usage_files
 from ir3de_gateway.telemetry.logs import STANDARD_OUTPUT, explain_unwritable
 from ir3de_gateway.translation.translation import ANTHROPIC_VERSION
 

@@ -17,12 +17,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from ir3de.errors import ArtifactError, IR3DEError, name_some
 from ir3de.serving import ScorerChoice, files, hide_user
-from ir3de_gateway.admin.bounded import Stopped, run_in_thread
 from ir3de_gateway.admin.changes import (
     AdminState,
     ExpertAddition,
@@ -32,14 +30,14 @@ from ir3de_gateway.admin.changes import (
     drain_replica,
     remove_expert,
 )
-from ir3de_gateway.admin.fetching import FetchBudget, FetchError
 from ir3de_gateway.admin.fit_process import FitFailed
-from ir3de_gateway.admin.follow import RouterFollower, repeat
+from ir3de_gateway.admin.router_source import FetchBudget, FetchError, RouterFollower, repeat
 from ir3de_gateway.admin.state import STATE, State, StateFolder
 from ir3de_gateway.api_errors import ApiError
 from ir3de_gateway.config.models import Config
 from ir3de_gateway.experts.snapshot import LiveSnapshot
 from ir3de_gateway.memory import release_memory
+from ir3de_gateway.threads import Stopped, run_in_thread
 
 RELEASE_DELAY_S = 5.0  # from a change of the router to giving back the memory of the one before
 STATE_CHECK_S = 1.0  # between two checks of the state file
@@ -366,10 +364,3 @@ def check_if_match(if_match: str | None, current: str) -> None:
         "stale",
         headers={"etag": current},
     )
-
-
-def find_state_folder(config: Config, config_path: Path | None) -> Path | None:
-    """The configured folder for changes, or one next to the configuration file; None if there is neither."""
-    if config.state is not None:
-        return Path(config.state).expanduser()
-    return None if config_path is None else config_path.resolve().parent / "ir3de-state"

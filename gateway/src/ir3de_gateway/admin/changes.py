@@ -15,7 +15,7 @@ from pydantic import Field
 
 from ir3de.serving import ScorerChoice, check_scheme, hide_user
 from ir3de_gateway.admin.fit_process import FitOrder, fit
-from ir3de_gateway.admin.follow import LoadedRouter, RouterFollower, is_address
+from ir3de_gateway.admin.router_source import LoadedRouter, RouterFollower, is_address
 from ir3de_gateway.admin.state import RouterChoice, State, StateFolder
 from ir3de_gateway.api_errors import ApiError, validate
 from ir3de_gateway.config.experts import ExpertConfig, Name, Part

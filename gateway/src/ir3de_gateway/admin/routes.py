@@ -18,7 +18,7 @@ from ir3de.errors import IR3DEError
 from ir3de.serving import hide_user, read_header
 from ir3de_gateway.admin.administration import Administration, Caller
 from ir3de_gateway.admin.changes import AdminState, ExpertAddition, ReplicaChange, RouterReplacement
-from ir3de_gateway.admin.follow import is_address
+from ir3de_gateway.admin.router_source import is_address
 from ir3de_gateway.api_errors import ApiError, ClientDisconnect, validate
 from ir3de_gateway.experts.snapshot import Expert
 from ir3de_gateway.requests.client import read_body

@@ -19,7 +19,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,15 +28,16 @@ from typing import Any
 from pydantic import ValidationError
 
 from ir3de.errors import ArtifactError, InputError
-from ir3de.serving import files, holds_router, inspect_router, is_ours, read_header, stamp
+from ir3de.serving import files, hide_user, holds_router, inspect_router, is_ours, read_header, stamp
 from ir3de_gateway.config.experts import ExpertConfig
 from ir3de_gateway.config.models import Config, RouterConfig
-from ir3de_gateway.workers.folder import is_first_to_say
+from ir3de_gateway.store.workers import is_first_report
 
 log = logging.getLogger("ir3de.gateway")
 
 KIND, VERSION = "ir3de.state", 1
 STATE, AUDIT, CACHE = "state.json", "audit.jsonl", "cache"
+NOTE = "gateway.json"  # which gateway a folder belongs to
 MAX_LINE_BYTES = 8_192  # of a line of the audit log
 
 _OWN_NAMES = re.compile(rf"{STATE}|{AUDIT}|{CACHE}|gateway\.json|\.?router-\w+|pins-.*|keys.*\.numbers.*|\..*\.part")
@@ -125,7 +126,7 @@ class StateFolder:
             if all(_OWN_NAMES.fullmatch(path.name) for path in self.path.iterdir()):
                 self.path.chmod(0o700)  # a folder that holds other things, too, is not only ours
         except OSError as error:
-            if is_first_to_say(f"the state folder {self.path} cannot be used"):
+            if is_first_report(f"the state folder {self.path} cannot be used"):
                 advice = "let this user write it, or name another folder (state, --state)"
                 log.warning("the state folder %s cannot be used: %s; %s", self.path, error.strerror or error, advice)
 
@@ -250,3 +251,48 @@ class StateFolder:
 
 def _open_private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
+
+
+# where it is ----------------------------------------------------------------------------------------------------
+
+
+def find_state_folder(config: Config, config_path: Path | None) -> Path | None:
+    """The configured folder for changes, or one next to the configuration file; None if there is neither."""
+    if config.state is not None:
+        return Path(config.state).expanduser()
+    return None if config_path is None else config_path.resolve().parent / "ir3de-state"
+
+
+def find_state_home(router: str, experts: Sequence[Mapping[str, Any]]) -> Path:
+    """The folder for a gateway with that router and those experts, which may not exist yet.
+
+    >>> find_state_home("/srv/router", [{"name": "law", "base_url": "http://a/v1"}]).name
+    'router-85d5ae0a-316754ab'
+    """
+    home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state", "ir3de")
+    shown = hide_user(router).rstrip("/")
+    slug = re.sub(r"[^A-Za-z0-9_.-]+", "-", shown.rpartition("/")[2])[:40] or "router"
+    return home / f"{slug}-{_digest(shown)}-{_digest(_sort(experts))}"
+
+
+def prepare_state_home(folder: Path, router: str, experts: Sequence[Mapping[str, Any]]) -> None:
+    """Make the folder, with a note whose it is; raises `ArtifactError` if that cannot be."""
+    files.make_folder(folder, mode=0o700)
+    note = {"router": hide_user(router), "experts": _sort(experts)}
+    files.write(folder / NOTE, json.dumps(note, indent=2).encode() + b"\n", private=True)
+
+
+def find_relatives(folder: Path) -> list[Path]:
+    """Folders with changes to the same router under other experts, if this one has none."""
+    if (folder / STATE).exists() or not folder.parent.is_dir():
+        return []
+    family = folder.name.rpartition("-")[0]
+    return sorted(path.parent for path in folder.parent.glob(f"{family}-*/{STATE}") if path.parent != folder)
+
+
+def _sort(experts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return sorted((dict(expert) for expert in experts), key=lambda expert: str(expert["name"]))
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:8]

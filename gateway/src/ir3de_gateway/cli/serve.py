@@ -157,7 +157,7 @@ def _refuse_no_experts(router: str | None) -> None:
 
 def _keep_state(overrides: dict[str, Any], out: Output, *, dry_run: bool) -> dict[str, Any]:
     """The setting that keeps changes through /admin; none if no folder can be written, which is said."""
-    from ir3de_gateway.admin.state_home import find_relatives, find_state_home, prepare_state_home
+    from ir3de_gateway.admin.state import find_relatives, find_state_home, prepare_state_home
 
     served = overrides["router"]["path"], overrides["experts"]
     try:

@@ -20,7 +20,7 @@ QUESTION = '{"model": "auto", "messages": [{"role": "user", "content": "Can my l
 
 def announce(address: str, source: Source, checked: CheckedConfig, out: Output, token: str | None) -> None:
     """Say where it serves: as one line of JSON, or in words."""
-    from ir3de_gateway.admin.administration import find_state_folder
+    from ir3de_gateway.admin.state import find_state_folder
     from ir3de_gateway.http.admin_token import build_page_link
 
     config, router, _ = checked

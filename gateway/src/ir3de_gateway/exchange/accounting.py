@@ -14,14 +14,14 @@ from ir3de_gateway.exchange.exchange import Exchange
 from ir3de_gateway.exchange_record import read_usage
 from ir3de_gateway.experts.snapshot import Expert
 from ir3de_gateway.experts.upstream import UpstreamResponse
-from ir3de_gateway.keys.account import Charge
-from ir3de_gateway.keys.client_key import Lease, Spending
+from ir3de_gateway.keys.client_key import Lease
 from ir3de_gateway.requests.choice import Choice
 from ir3de_gateway.requests.controls import Controls
 from ir3de_gateway.requests.forwarding import OutgoingBody, RequestContent
 from ir3de_gateway.requests.json_body import JsonBody
 from ir3de_gateway.requests.prompt import Prompt
 from ir3de_gateway.requests.request_bound import RequestBound, bound_prompt, find_bound, read_answer_limit
+from ir3de_gateway.store.limits import Charge, Spending
 from ir3de_gateway.transport import RequestBody
 from ir3de_gateway.wire import FORMATS
 from ir3de_gateway.wire.event_relay import AccountingRelay, EventRelay

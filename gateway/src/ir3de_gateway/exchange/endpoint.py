@@ -45,7 +45,7 @@ from ir3de_gateway.requests.controls import FIELD, read_controls
 from ir3de_gateway.requests.forwarding import OutgoingBody
 from ir3de_gateway.requests.json_body import read_json, read_values, run_beside
 from ir3de_gateway.requests.prompt import read_prompt
-from ir3de_gateway.requests.stored_objects import scope_id, scope_session
+from ir3de_gateway.store.pins import scope_id, scope_session
 from ir3de_gateway.wire.formats import WireFormat
 
 MAX_LOGGED_CHARS = 100_000  # of a prompt, where the decision log has prompts: routing reads a thousand tokens

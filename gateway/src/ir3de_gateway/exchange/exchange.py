@@ -23,7 +23,7 @@ from ir3de_gateway.requests.client import find_connection
 from ir3de_gateway.requests.client_response import ClientResponse
 from ir3de_gateway.requests.controls import NO_CONTROLS, Controls
 from ir3de_gateway.requests.forwarding import RequestContent
-from ir3de_gateway.requests.stored_objects import StoredObjects
+from ir3de_gateway.store.pins import StoredObjects
 from ir3de_gateway.telemetry.server_timing import build_server_timing
 from ir3de_gateway.translation.translation import Translation
 from ir3de_gateway.wire.event_relay import EventRelay

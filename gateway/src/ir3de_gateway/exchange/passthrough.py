@@ -21,8 +21,8 @@ from ir3de_gateway.requests.json_body import read_json
 from ir3de_gateway.requests.named_choice import StoredAt, choose_by_name, choose_keeper
 from ir3de_gateway.requests.passed_body import NoBody, PassedBody
 from ir3de_gateway.requests.request_bound import find_passed_bound
-from ir3de_gateway.requests.stored_objects import build_unknown_error
 from ir3de_gateway.requests.upload import Upload, read_upload
+from ir3de_gateway.store.pins import build_unknown_error
 from ir3de_gateway.telemetry.observer import RECORDED
 from ir3de_gateway.wire.passthrough import PASSTHROUGH_FORMATS, PassthroughFormat
 

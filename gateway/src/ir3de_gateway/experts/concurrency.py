@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import ceil, inf
 from time import monotonic
 
-from ir3de_gateway.workers.table import Row
+from ir3de_gateway.store.numbers import Row
 
 POLL_INTERVAL_S = 0.01  # between two looks for a place that another worker has freed
 

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 from ir3de_gateway.config.experts import ExpertConfig, read_variable
 from ir3de_gateway.experts.circuit_breaker import CircuitBreaker
 from ir3de_gateway.experts.concurrency import ConcurrencyLimit, create_limit
+from ir3de_gateway.store.numbers import find_worker_row
 from ir3de_gateway.transport import Destination
-from ir3de_gateway.workers.table import find_worker_row
 
 if TYPE_CHECKING:
     from ir3de_gateway.experts.replicas import Replica

@@ -14,7 +14,7 @@ from ir3de_gateway.experts.circuit_breaker import CELLS, Cells, CircuitBreaker
 from ir3de_gateway.experts.circuit_breaker import State as BreakerState
 from ir3de_gateway.experts.concurrency import ConcurrencyLimit, create_limit
 from ir3de_gateway.experts.expert import Expert
-from ir3de_gateway.workers.table import find_worker_row
+from ir3de_gateway.store.numbers import find_worker_row
 
 LEAST_WARMTH = 0.01  # of a replica that has just come back
 _BEST_FIRST: tuple[BreakerState, ...] = ("closed", "half-open", "cooling", "open")

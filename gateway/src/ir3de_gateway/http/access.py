@@ -19,9 +19,8 @@ from ir3de_gateway.api_errors import ApiError, build_stopping_error, encode_json
 from ir3de_gateway.config.experts import read_variable
 from ir3de_gateway.config.models import Config
 from ir3de_gateway.http.counted_response import count_sent
-from ir3de_gateway.keys.client_key import ANYBODY, ClientKey, Lease, build_key_error
-from ir3de_gateway.keys.rate_headers import RATE_HEADERS, build_rate_headers
-from ir3de_gateway.keys.store import KeyStore, hash_key
+from ir3de_gateway.keys.client_key import ANYBODY, RATE_HEADERS, ClientKey, Lease, build_key_error, build_rate_headers
+from ir3de_gateway.keys.registry import KeyRegistry, hash_key
 from ir3de_gateway.provenance import PROVENANCE_HEADERS
 from ir3de_gateway.requests.client import CONNECTION_EXTENSION, ClientConnection
 from ir3de_gateway.wire import FORMATS
@@ -77,13 +76,13 @@ class AccessControl:
         config: Config,
         direct: Mapping[str, ASGIApp],
         on_refusal: OnRefusal | None = None,
-        keys: KeyStore | None = None,
+        keys: KeyRegistry | None = None,
     ) -> None:
         self._app = app
         self._direct = direct
         self._on_refusal = on_refusal
         server = config.server
-        self._keys = keys or KeyStore(server)
+        self._keys = keys or KeyRegistry(server)
         admin = read_variable(server.admin_token_env)
         self._admin = KeyHashes([admin] if admin else [])
         self._admin_variable = server.admin_token_env
@@ -191,7 +190,7 @@ class AccessControl:
             state["key"] = key
             needed = _find_scope(path)
             key.check(needed)
-            if needed in ("inference", "route") and key.account is not None:
+            if needed in ("inference", "route") and key.store is not None:
                 lease = state["lease"] = key.admit(spends=needed == "inference" and _is_spending(scope["method"], path))
                 return lease
         elif path == "/metrics" and self._metrics_need_key:
@@ -276,8 +275,8 @@ async def send_error(send: Send, problem: ApiError, request_id: str, path: str =
         (b"x-request-id", request_id.encode()),
         *problem.header_list(),
     ]
-    if problem.status == 429 and key.account is not None:
-        headers += build_rate_headers(key.account.read_rates(key.limits), is_anthropic=_is_anthropic(path))
+    if problem.status == 429 and key.store is not None:
+        headers += build_rate_headers(key.read_rates(), is_anthropic=_is_anthropic(path))
     await send({"type": "http.response.start", "status": problem.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 

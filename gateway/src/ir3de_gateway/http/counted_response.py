@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from starlette.types import Message, Send
 
-from ir3de_gateway.keys.client_key import Lease
-from ir3de_gateway.keys.rate_headers import BEGINNINGS, build_rate_headers
+from ir3de_gateway.keys.client_key import RATE_HEADER_PREFIXES, Lease, build_rate_headers
 
 
 def count_sent(send: Send, lease: Lease, *, is_anthropic: bool) -> Send:
@@ -20,7 +19,7 @@ def count_sent(send: Send, lease: Lease, *, is_anthropic: bool) -> Send:
             if any(name == b"content-length" for name, _ in headers):  # a whole answer, which is known by now
                 lease.close()
             if lease.has_rates:
-                others = [pair for pair in headers if not pair[0].startswith(BEGINNINGS)]
+                others = [pair for pair in headers if not pair[0].startswith(RATE_HEADER_PREFIXES)]
                 message["headers"] = [*others, *build_rate_headers(lease.read_rates(), is_anthropic=is_anthropic)]
         elif not message.get("more_body"):
             lease.close()

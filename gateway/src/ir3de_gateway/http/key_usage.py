@@ -11,7 +11,7 @@ from starlette.routing import Route
 from ir3de_gateway.api_errors import ApiError
 from ir3de_gateway.gateway import Gateway
 from ir3de_gateway.keys.client_key import ClientKey
-from ir3de_gateway.keys.report import describe_key
+from ir3de_gateway.keys.registry import describe_key
 
 
 async def list_keys(request: Request) -> Response:
@@ -26,7 +26,7 @@ async def list_keys(request: Request) -> Response:
 async def show_usage(request: Request) -> Response:
     """The key that asks: what it may do, its limits, and what it has used."""
     key: ClientKey = request.state.key
-    if key.account is None:
+    if key.store is None:
         raise ApiError(404, "this gateway counts nothing for its clients: it has no server.keys_file")
     gateway: Gateway = request.app.state.gateway
     names = [name for name in gateway.live.snapshot.experts if key.may_ask(name)]

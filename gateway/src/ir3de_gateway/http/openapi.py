@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from ir3de import __version__
 from ir3de_gateway.config.models import Server
-from ir3de_gateway.keys.store import list_environment_keys
+from ir3de_gateway.keys.registry import list_environment_keys
 
 DOCUMENT = Path(__file__).parent / "openapi.json"
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ir3de import Decision
     from ir3de_gateway.experts.snapshot import Expert, Snapshot
     from ir3de_gateway.keys.client_key import ClientKey
-    from ir3de_gateway.requests.pins import Pins
+    from ir3de_gateway.store.pins import Pins
 
 ASKED_LATER = {
     "open": "resting",

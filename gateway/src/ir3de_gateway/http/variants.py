@@ -21,7 +21,7 @@ from ir3de.selectors import AllTokens, Average, EntropyTopK, Selector
 from ir3de.serving import SCORERS as REGISTRY
 from ir3de.serving import read_header
 from ir3de_gateway.admin.fit_process import FitFailed, FitOrder, fit
-from ir3de_gateway.admin.follow import is_address
+from ir3de_gateway.admin.router_source import is_address
 from ir3de_gateway.api_errors import ApiError
 
 if TYPE_CHECKING:

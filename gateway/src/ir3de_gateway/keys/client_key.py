@@ -1,59 +1,53 @@
-"""Who asks: a key by its name, what it may do, and how much."""
+"""The key of a request: what it may do, how much it may use, and the headers that report what is left."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from decimal import Decimal
 from math import inf
 from time import time
-from typing import TYPE_CHECKING, NamedTuple
 
 from ir3de_gateway.api_errors import ApiError
-from ir3de_gateway.keys.account import Charge, Refusal
-from ir3de_gateway.keys.definitions import SCOPES, KeyLimits
-from ir3de_gateway.workers.number_file import DamagedNumbersError
+from ir3de_gateway.headers import HeaderList
+from ir3de_gateway.keys.keys_file import SCOPES
+from ir3de_gateway.store.limits import Charge, Limits, LimitStore, Rates, Rejection, Spending
+from ir3de_gateway.store.numbers import DamagedNumbersError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ir3de_gateway.keys.account import Account, Rates
-
-NO_LIMITS = KeyLimits()
+NO_LIMITS = Limits()
+NO_RATES = Rates(None, None)
+RATE_HEADER_PREFIXES = (b"x-ratelimit-", b"anthropic-ratelimit-")  # those of an expert are about the gateway's key
+RATE_HEADERS = tuple(
+    f"x-ratelimit-{part}-{what}" for what in ("requests", "tokens") for part in ("limit", "remaining", "reset")
+)
 _ALL_BUT_ADMIN = frozenset(SCOPES) - {"admin"}
-
-
-class Spending(NamedTuple):
-    """What the answer to a request took."""
-
-    expert: str
-    prompt_tokens: int
-    answer_tokens: int
-    cost: float
-    is_estimated: bool  # the expert did not tell its tokens
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClientKey:
     """The key that a request came with; the key itself is not kept."""
 
-    name: str = ""  # for logs, metrics and traces; empty where the gateway asks for no key
+    name: str = ""  # for logs, metrics and traces; empty where the gateway needs no key
     scopes: frozenset[str] = _ALL_BUT_ADMIN
     experts: frozenset[str] | None = None  # that may answer it; None for all
-    limits: KeyLimits = NO_LIMITS
+    limits: Limits = NO_LIMITS
     expires_at: float = inf  # seconds since 1970
     is_disabled: bool = False
-    account: Account | None = field(default=None, repr=False)  # None where nothing is counted
+    store: LimitStore | None = field(default=None, repr=False)  # None where nothing is counted
 
     def check(self, scope: str) -> None:
-        """Raise an `ApiError` if the key no longer works, or may not do that; any key may do what needs no scope."""
+        """Raise an `ApiError` if the key is no longer valid or lacks the scope; an empty scope needs none."""
         if self.is_disabled:
-            raise build_key_error(f"the API key '{self.name}' is switched off: ask the gateway's operator")
+            raise build_key_error(f"the API key '{self.name}' is disabled: contact the gateway's operator")
         if self.expires_at != inf and time() >= self.expires_at:
-            raise build_key_error(f"the API key '{self.name}' has expired: ask the gateway's operator for a new one")
+            raise build_key_error(
+                f"the API key '{self.name}' has expired: contact the gateway's operator for a new one"
+            )
         if scope and scope not in self.scopes:
             may = ", ".join(sorted(self.scopes)) or "nothing"
-            message = f"the API key '{self.name}' has no scope '{scope}', only {may}: ask the gateway's operator"
+            message = f"the API key '{self.name}' has no scope '{scope}', only {may}: contact the gateway's operator"
             raise ApiError(403, message, "missing_scope")
 
     def may_ask(self, expert: str) -> bool:
@@ -62,47 +56,54 @@ class ClientKey:
     def admit(self, *, spends: bool = True) -> Lease | None:
         """Count a request that begins, or raise an `ApiError` if a limit has been reached.
 
-        One that spends neither tokens nor money is not refused for them.
+        A request that spends neither tokens nor money is not rejected for them.
         """
-        if self.account is None:
+        if self.store is None:
             return None
         try:
-            found = self.account.admit(self.limits, spends=spends)
+            found = self.store.admit(self.name, self.limits, time(), spends=spends)
         except DamagedNumbersError:
             raise build_unreadable_error(self.name) from None
-        if isinstance(found, Refusal):
+        if isinstance(found, Rejection):
             raise build_limit_error(self.name, found)
-        return Lease(self, self.account, found)
+        return Lease(self, self.store, found)
+
+    def read_rates(self) -> Rates:
+        """What is left of the limits of the minute."""
+        with suppress(DamagedNumbersError):
+            if self.store is not None:
+                return self.store.read_rates(self.name, self.limits, time())
+        return NO_RATES
 
 
-ANYBODY = ClientKey()  # where the gateway asks for no key
+ANYBODY = ClientKey()  # where the gateway needs no key
 
 
 class Lease:
-    """One request of a key, from its admission to its end, when what it took is charged: once, whatever happens."""
+    """One request of a key, from its admission to its end, when its usage is charged: exactly once."""
 
-    __slots__ = ("_account", "_key", "_settled", "is_open", "measure", "reserved")
+    __slots__ = ("_instead", "_store", "is_open", "key", "measure", "reserved")
 
-    def __init__(self, key: ClientKey, account: Account, since: int) -> None:
-        self._key, self._account = key, account
-        self.reserved = Charge(0, 0.0, since)
-        self._settled: Charge | None = None  # of an earlier request, whose usage is known only now
+    def __init__(self, key: ClientKey, store: LimitStore, admitted: Charge) -> None:
+        self.key, self._store, self.reserved = key, store, admitted
+        self._instead: Charge | None = None  # of an earlier request, whose usage is known only now
         self.is_open = True
-        self.measure: Callable[[], Spending | None] | None = None  # asked at the end; None if nothing was answered
+        self.measure: Callable[[], Spending | None] | None = None  # called at the end; None if nothing was answered
 
     def expect(self, tokens: int, cost: float) -> None:
         """Reserve the most that the request can take, or raise an `ApiError` if a limit was reached meanwhile."""
+        bound = Charge(tokens, cost, self.reserved.since)
         try:
-            refusal = self._account.expect(self._key.limits, tokens, cost, since=self.reserved.since)
+            rejection = self._store.reserve(self.key.name, self.key.limits, bound, time())
         except DamagedNumbersError:
-            raise build_unreadable_error(self._key.name) from None
-        if refusal is not None:
-            raise build_limit_error(self._key.name, refusal)
-        self.reserved = self.reserved._replace(tokens=tokens, cost=cost)
+            raise build_unreadable_error(self.key.name) from None
+        if rejection is not None:
+            raise build_limit_error(self.key.name, rejection)
+        self.reserved = bound
 
     def settle(self, charge: Charge) -> None:
-        """Put what is measured at the end into the place of what an earlier request was charged."""
-        self._settled = charge
+        """At the end, replace what an earlier request was charged."""
+        self._instead = charge
 
     def close(self) -> None:
         """Charge what the request took instead of what was reserved. This comes before the last byte is sent."""
@@ -111,48 +112,41 @@ class Lease:
         self.is_open = False
         spent = None if self.measure is None else self.measure()
         self.measure = None
-        tokens, cost, is_estimated, reserved = 0, 0.0, False, self.reserved
-        charged = reserved
-        if spent is not None:
-            tokens, cost, is_estimated = spent.prompt_tokens + spent.answer_tokens, spent.cost, spent.is_estimated
-            charged = self._settled or reserved
-            with suppress(DamagedNumbersError):  # which is in the log
-                self._account.add_for_expert(
-                    spent.expert, tokens, cost, is_estimated=is_estimated, instead=self._settled
-                )
-        more, freed = (tokens - charged.tokens, cost - charged.cost), (reserved.tokens, reserved.cost)
-        with suppress(DamagedNumbersError):  # whatever became of the expert's row, the key's place is free again
-            self._account.end(*more, since=charged.since, is_estimated=is_estimated, freed=freed)
+        with suppress(DamagedNumbersError):  # which is in the log
+            self._store.settle(self.key.name, self.reserved, spent, time(), instead=self._instead)
 
     @property
     def has_rates(self) -> bool:
-        """Whether the key has limits that answers tell."""
-        limits = self._key.limits
+        """Whether the key has limits that responses report."""
+        limits = self.key.limits
         return limits.requests_per_minute is not None or limits.tokens_per_minute is not None
 
     def read_rates(self) -> Rates:
-        return self._account.read_rates(self._key.limits)
+        return self.key.read_rates()
+
+
+# errors ---------------------------------------------------------------------------------------------------------
 
 
 def build_key_error(message: str) -> ApiError:
-    """The error for a key that does not work."""
+    """The error for a key that is not valid."""
     return ApiError(401, message, headers={"www-authenticate": "Bearer"})
 
 
 def build_unreadable_error(name: str) -> ApiError:
-    """The error for a key whose usage is damaged; the log has more."""
-    message = f"what the API key '{name}' has used cannot be read: ask the gateway's operator, whose log has the file"
+    """The error for a key whose usage is damaged; the log names the file."""
+    message = f"the usage of the API key '{name}' cannot be read: contact the gateway's operator, whose log has details"
     return ApiError(503, message, "usage_unreadable")
 
 
-def build_limit_error(name: str, refusal: Refusal) -> ApiError:
+def build_limit_error(name: str, rejection: Rejection) -> ApiError:
     """The error for a limit that has been reached."""
-    limit, value, wait, reserved = refusal
+    limit, value, wait, reserved = rejection
     amount = f"{Decimal(str(value)).normalize():,f}"  # never as 1e-07
     messages = {
         "requests_per_minute": f"has made {value:,.0f} requests within a minute, its limit",
         "tokens_per_minute": f"has used {value:,.0f} tokens within a minute, its limit",
-        "concurrent": f"has {value:,.0f} requests at once, its limit: wait for one of them",
+        "concurrent": f"has {value:,.0f} concurrent requests, its limit: wait for one of them",
         "budget_per_day": f"has used up its budget of {amount} for this day: again from 00:00 UTC on",
         "budget_per_month": f"has used up its budget of {amount} for this month: again from the 1st, 00:00 UTC on",
     }
@@ -161,7 +155,43 @@ def build_limit_error(name: str, refusal: Refusal) -> ApiError:
         held, what = f"{Decimal(str(round(reserved, 12))).normalize():,f}", limit.replace("_", " ")
         message = f"has requests in flight that reserve {held}, and its {what} is {amount}: wait for one of them to end"
         problem.message = f"the API key '{name}' {message}"
-    elif limit.startswith("budget"):  # trying again in a moment is useless, and the official clients would
+    elif limit.startswith("budget"):  # a retry is useless, and the official clients would try
         problem.code = problem.kind = "insufficient_quota"
         problem.headers["x-should-retry"] = "false"
     return problem
+
+
+# headers --------------------------------------------------------------------------------------------------------
+
+
+def build_rate_headers(rates: Rates, *, is_anthropic: bool = False, now: float | None = None) -> HeaderList:
+    """The headers for the limits that the key has, as OpenAI or as Anthropic writes them."""
+    moment = time() if now is None else now
+    found: HeaderList = []
+    for what, state in (("requests", rates.requests), ("tokens", rates.tokens)):
+        if state is None:
+            continue
+        values: tuple[tuple[str, object], ...]
+        if is_anthropic:
+            reset = datetime.fromtimestamp(moment + state.reset, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            values = (("limit", state.limit), ("remaining", state.remaining), ("reset", reset))
+            found += [(f"anthropic-ratelimit-{what}-{part}".encode(), str(value).encode()) for part, value in values]
+        else:
+            values = (("limit", state.limit), ("remaining", state.remaining), ("reset", format_duration(state.reset)))
+            found += [(f"x-ratelimit-{part}-{what}".encode(), str(value).encode()) for part, value in values]
+    return found
+
+
+def format_duration(seconds: float) -> str:
+    """Seconds as OpenAI writes them.
+
+    >>> format_duration(0.0), format_duration(0.25), format_duration(12.3456), format_duration(60.0)
+    ('0s', '250ms', '12.346s', '1m0s')
+    """
+    milliseconds = round(seconds * 1_000)
+    if milliseconds == 0:
+        return "0s"
+    if milliseconds < 1_000:
+        return f"{milliseconds}ms"
+    minutes, rest = divmod(milliseconds, 60_000)
+    return (f"{minutes}m" if minutes else "") + f"{rest / 1_000:g}s"

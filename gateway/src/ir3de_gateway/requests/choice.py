@@ -16,9 +16,9 @@ from ir3de_gateway.experts.snapshot import Expert, Snapshot
 from ir3de_gateway.headers import encode_name
 from ir3de_gateway.requests.controls import Controls
 from ir3de_gateway.requests.eligibility import Refusal, find_eligible, find_refusal
-from ir3de_gateway.requests.pins import Pins
 from ir3de_gateway.requests.prompt import MAX_INLINE_TURNS, Prompt
 from ir3de_gateway.requests.substitution import DEFAULT, Handover, Instead, Substitute, find_default, list_substitutes
+from ir3de_gateway.store.pins import Pins
 
 if TYPE_CHECKING:
     from ir3de import Decision, Router

@@ -11,7 +11,7 @@ from ir3de_gateway.requests.choice import Choice
 from ir3de_gateway.requests.controls import Controls
 from ir3de_gateway.requests.eligibility import find_refusal
 from ir3de_gateway.requests.prompt import Prompt
-from ir3de_gateway.requests.stored_objects import build_unknown_error
+from ir3de_gateway.store.pins import build_unknown_error
 from ir3de_gateway.wire.passthrough import PassthroughFormat, is_object_id
 
 

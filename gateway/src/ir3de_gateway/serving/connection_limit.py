@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from ir3de_gateway.telemetry.process_counts import PROCESS_COUNTS
+from ir3de_gateway.telemetry.counts import PROCESS_COUNTS
 
 MAX_DESCRIPTORS = 1_000_000  # some systems allow a billion
 RESERVED_DESCRIPTORS = 64  # files, logs, event loop, sockets to collectors

@@ -171,3 +171,16 @@ def _build_metric(
         if family.kind != "gauge":
             metric.add_sample(f"{family.name}_created", labels, started)
     return metric
+
+
+@dataclass
+class ProcessCounts:
+    """Plain numbers; each is written by one thread."""
+
+    connections_open: int = 0
+    connections_closed_idle: int = 0  # closed to make room for new ones
+    connections_refused: int = 0  # because all others were busy
+    log_lines_dropped: int = 0
+
+
+PROCESS_COUNTS = ProcessCounts()

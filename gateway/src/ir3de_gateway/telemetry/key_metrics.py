@@ -1,8 +1,15 @@
-"""Metrics of each client's key. They are shown only where keys have names."""
+"""Metrics of each client's key, and the budgets of keys. They are shown only where keys have names."""
 
 from __future__ import annotations
 
+from time import time
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+
 from ir3de_gateway.exchange_record import ExchangeRecord
+from ir3de_gateway.keys.registry import KeyRegistry
+from ir3de_gateway.store.numbers import DamagedNumbersError
 from ir3de_gateway.telemetry.counts import Counts
 
 MAX_KEYS = 1_000  # with labels of their own; a keys file may have more, and change for ever
@@ -52,3 +59,33 @@ class KeyMetrics:
                 return OTHERS
             self._keys.add(key)
         return key
+
+
+def build_budget_metrics(keys: KeyRegistry) -> list[Metric]:
+    """The budgets of keys that have one, and whether the keys file is valid.
+
+    All workers share these numbers, so each of them reports the same: they are not added up.
+    """
+    budget = GaugeMetricFamily("ir3de_key_budget", "What a key may cost.", labels=("key", "period"))
+    used = GaugeMetricFamily(
+        "ir3de_key_budget_used", "What a key with a budget has cost in this period.", labels=("key", "period")
+    )
+    is_valid = GaugeMetricFamily(
+        "ir3de_keys_file_valid", "1 if the keys file is in force, 0 while it is broken and the one before serves."
+    )
+    is_valid.add_metric((), float(keys.problem is None))
+    with_budget = [
+        key for key in keys.list_all() if (key.limits.budget_per_day, key.limits.budget_per_month) != (None, None)
+    ]
+    for key in with_budget[:MAX_KEYS]:
+        assert key.store is not None
+        try:
+            usage = key.store.read_usage(key.name, time()).usage
+        except DamagedNumbersError:  # it is in the log, and at /admin/keys
+            continue
+        day, month = (key.limits.budget_per_day, usage.day), (key.limits.budget_per_month, usage.month)
+        for period, (limit, so_far) in {"day": day, "month": month}.items():
+            if limit is not None:
+                budget.add_metric((key.name, period), limit)
+                used.add_metric((key.name, period), so_far.shown_cost)
+    return [budget, used, is_valid]

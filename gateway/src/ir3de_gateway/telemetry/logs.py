@@ -13,7 +13,7 @@ from pathlib import Path
 from time import monotonic
 
 from ir3de.errors import ArtifactError
-from ir3de_gateway.telemetry.process_counts import PROCESS_COUNTS
+from ir3de_gateway.telemetry.counts import PROCESS_COUNTS
 
 STANDARD_OUTPUT = "-"
 MAX_QUEUE_BYTES = 4_000_000  # of lines that wait to be written

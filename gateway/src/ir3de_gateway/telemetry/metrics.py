@@ -19,17 +19,15 @@ from prometheus_client.registry import Collector, CollectorRegistry
 from ir3de import __version__
 from ir3de_gateway.exchange_record import ExchangeRecord, Outcome
 from ir3de_gateway.requests.eligibility import REFUSAL_LABELS
-from ir3de_gateway.telemetry.counts import Counts, Dump
-from ir3de_gateway.telemetry.key_budgets import build_budget_metrics
-from ir3de_gateway.telemetry.key_metrics import KeyMetrics
-from ir3de_gateway.telemetry.process_counts import PROCESS_COUNTS
+from ir3de_gateway.store.workers import WorkerPlace
+from ir3de_gateway.telemetry.counts import PROCESS_COUNTS, Counts, Dump
+from ir3de_gateway.telemetry.key_metrics import KeyMetrics, build_budget_metrics
 from ir3de_gateway.telemetry.process_gauges import ProcessGauges
 from ir3de_gateway.telemetry.replica_metrics import ReplicaMetrics
-from ir3de_gateway.workers.folder import WorkerPlace
 
 if TYPE_CHECKING:
     from ir3de_gateway.experts.snapshot import LiveSnapshot
-    from ir3de_gateway.keys.store import KeyStore
+    from ir3de_gateway.keys.registry import KeyRegistry
 
 NO_EXPERT = "none"  # the label for names that are not experts
 OUTCOMES = get_args(Outcome)
@@ -58,7 +56,7 @@ class Metrics:
 
     def __init__(self, live: LiveSnapshot, place: WorkerPlace | None = None) -> None:
         self._live, self._place = live, place
-        self.keys: KeyStore | None = None  # where there is a keys file
+        self.keys: KeyRegistry | None = None  # where there is a keys file
         counts = self._counts = Counts()
         self._requests = counts.add_counter("ir3de_requests", "Requests.", "expert", "outcome")
         self._responses = counts.add_counter(

@@ -19,6 +19,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ir3de_gateway.exchange_record import ExchangeRecord, Outcome
+from ir3de_gateway.store.workers import WorkerPlace, get_worker_folder
 from ir3de_gateway.telemetry.log_lines import MAX_NAME_CHARS, format_access_line, format_decision_line
 from ir3de_gateway.telemetry.logs import STANDARD_OUTPUT, LogFile
 from ir3de_gateway.telemetry.metrics import Metrics
@@ -26,7 +27,6 @@ from ir3de_gateway.telemetry.otel import create_tracing
 from ir3de_gateway.telemetry.quiet_requests import is_quiet, name_endpoint
 from ir3de_gateway.telemetry.terminal_lines import format_terminal_line, is_terminal, wants_colours
 from ir3de_gateway.telemetry.tracing import Tracing
-from ir3de_gateway.workers.folder import WorkerPlace, get_worker_folder
 
 if TYPE_CHECKING:
     from ir3de_gateway.api_errors import ApiError

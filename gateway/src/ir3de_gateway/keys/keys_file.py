@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, date, datetime, time
 from pathlib import Path
+from time import time as now
 from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from ir3de.errors import InputError, describe_value
+from ir3de.errors import InputError, IR3DEError, describe_value
 from ir3de_gateway.api_errors import list_faults
 from ir3de_gateway.config import findings, yaml_parser
 from ir3de_gateway.config.experts import Name, Part, Variable, read_variable
 from ir3de_gateway.config.findings import ConfigError, Finding, join_path, sort_findings
-from ir3de_gateway.config.yaml_parser import Document
+from ir3de_gateway.config.models import Config
+from ir3de_gateway.config.yaml_parser import Document, FieldPath
 
 Scope = Literal["inference", "route", "models", "metrics", "admin"]
 SCOPES: tuple[str, ...] = get_args(Scope)
@@ -170,3 +173,46 @@ def _find_unset(entries: Sequence[KeyEntry], document: Document) -> list[Finding
     ]
     unset = [(path, findings.describe_unset(name, "write the key's hash instead")) for path, name in paths]
     return [Finding("error", join_path(path), message, document.line(path)) for path, message in unset]
+
+
+# what `ir3de config validate` reports ---------------------------------------------------------------------------
+
+
+def check_keys_file(config: Config) -> list[Finding]:
+    """Problems of the keys file, with its lines; unknown experts; expired keys; budgets without effect."""
+    if config.server.keys_file is None:
+        return []
+    path = Path(config.server.keys_file)
+    try:
+        document = read_keys_document(path)
+        entries = parse_keys(document).keys
+    except ConfigError as error:
+        return [replace(finding, where=f"{path.name}: {finding.where}") for finding in error.findings]
+    except IR3DEError as error:
+        return [Finding("error", "server.keys_file", str(error))]
+    warnings: list[tuple[FieldPath, str]] = []
+    for place, entry in enumerate(entries):
+        for name in (name for name in entry.experts or () if name not in config.by_name):
+            text = f"there is no expert {name!r}: there are {', '.join(config.by_name)}"
+            warnings.append((("keys", place, "experts"), text))
+    for place, entry in enumerate(entries):
+        if entry.expires is not None and not entry.disabled and parse_moment(entry.expires) <= now():
+            text = f"the key {entry.name!r} has expired and is rejected: remove it, or give it a later day"
+            warnings.append((("keys", place, "expires"), text))
+        warnings += [(("keys", place, "limits", field), text) for field, text in _check_budgets(entry, config)]
+    return [
+        Finding("warning", f"{path.name}: {join_path(where)}", text, document.line(where)) for where, text in warnings
+    ]
+
+
+def _check_budgets(entry: KeyEntry, config: Config) -> Iterator[tuple[str, str]]:
+    """Budgets that reject everything, or that nothing uses up."""
+    usable = [expert for name, expert in config.by_name.items() if entry.experts is None or name in entry.experts]
+    is_free = not any(expert.price.input_per_1m or expert.price.output_per_1m for expert in usable)
+    for field in ("budget_per_day", "budget_per_month"):
+        budget = getattr(entry.limits, field)
+        if budget == 0:
+            yield field, f"a budget of 0 rejects every request of {entry.name!r}: leave it out for no limit"
+        elif budget is not None and usable and is_free:
+            whose = "no expert has a price" if entry.experts is None else "its experts have no price"
+            yield field, f"is never reached, because {whose}: set `price` for the experts in the configuration"

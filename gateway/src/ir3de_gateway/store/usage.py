@@ -1,23 +1,22 @@
-"""What a key has used: within the last minute, this day and this month. Plain numbers of a row, and what changes them.
+"""What a key has used within the last minute, this day and this month: the numbers of a row, and what changes them.
 
-The minute is a sliding window of sixty steps, each a whole second of the clock: the second that runs and the 59 before.
-What was used leaves the window sixty seconds after its second began. Days and months are those of UTC.
+The minute is a sliding window of sixty steps, each a whole second of the clock: the current second and the 59 before.
+Usage leaves the window sixty seconds after its second began. Days and months are those of UTC.
 """
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 from functools import lru_cache
-from math import floor
 from typing import NamedTuple
 
-from ir3de_gateway.workers.number_file import Numbers
+from ir3de_gateway.store.numbers import Numbers
 
 WINDOW_S = 60
 
 _DAY, _DAY_REQUESTS, _DAY_TOKENS, _DAY_COST = range(4)  # which day it is, and its numbers
 _MONTH, _MONTH_REQUESTS, _MONTH_TOKENS, _MONTH_COST = range(4, 8)
-_ESTIMATED = 8  # requests of this month whose tokens the expert did not tell
+_ESTIMATED = 8  # requests of this month whose tokens were estimated
 COSTS = (_DAY_COST, _MONTH_COST)  # all others are counts
 TOTALS_WIDTH = 12
 _SECOND = 12  # the last one of the window
@@ -27,7 +26,7 @@ WIDTH = _TOKENS + WINDOW_S
 
 
 class Period(NamedTuple):
-    """The day or the month that runs: which one it is, and when it ends."""
+    """A day or a month: its number, and when it ends."""
 
     number: int
     ends: float  # seconds since 1970
@@ -54,34 +53,29 @@ def _find_periods(hour: int) -> tuple[Period, Period]:
     return Period(hour // 24, (hour // 24 + 1) * 86_400.0), Period(month, next_month.timestamp())
 
 
-def find_day(now: float) -> Period:
-    return _find_periods(int(now // 3_600))[0]
+def find_periods(now: float) -> tuple[Period, Period]:
+    """The day and the month of a moment.
 
-
-def find_month(now: float) -> Period:
-    """The month of a moment.
-
-    >>> find_month(0.0).number == 1970 * 12, find_month(0.0).ends / 86_400
-    (True, 31.0)
+    >>> day, month = find_periods(0.0)
+    >>> day.ends / 86_400, month.number == 1970 * 12, month.ends / 86_400
+    (1.0, True, 31.0)
     """
-    return _find_periods(int(now // 3_600))[1]
+    return _find_periods(int(now // 3_600))
 
 
 class Totals:
-    """Requests, tokens and cost of this day and this month. Whoever changes them has the row's lock."""
+    """Requests, tokens and cost of this day and this month."""
 
-    __slots__ = ("_numbers", "now")
+    __slots__ = ("_numbers", "_periods", "now")
 
     def __init__(self, numbers: Numbers, now: float) -> None:
         """Numbers of a day or a month that is over become zero."""
         self._numbers, self.now = numbers, now
-        day, month = find_day(now).number, find_month(now).number
-        if numbers[_DAY] != day:
-            _clear(numbers, _DAY_REQUESTS, _DAY_COST + 1)
-            numbers[_DAY] = day
-        if numbers[_MONTH] != month:
-            _clear(numbers, _MONTH_REQUESTS, _ESTIMATED + 1)
-            numbers[_MONTH] = month
+        self._periods = day, month = _find_periods(int(now // 3_600))
+        if numbers[_DAY] != day.number:
+            numbers[_DAY : _DAY_COST + 1] = type(numbers)("d", (day.number, 0.0, 0.0, 0.0))
+        if numbers[_MONTH] != month.number:
+            numbers[_MONTH : _ESTIMATED + 1] = type(numbers)("d", (month.number, 0.0, 0.0, 0.0, 0.0))
 
     @property
     def day(self) -> Used:
@@ -95,76 +89,95 @@ class Totals:
 
     @property
     def estimated(self) -> int:
-        """Requests of this month whose tokens the expert did not tell."""
+        """Requests of this month whose tokens were estimated."""
         return int(self._numbers[_ESTIMATED])
+
+    @property
+    def day_ends(self) -> float:
+        return self._periods[0].ends
+
+    @property
+    def month_ends(self) -> float:
+        return self._periods[1].ends
 
     def add_request(self) -> None:
         self._numbers[_DAY_REQUESTS] += 1.0
         self._numbers[_MONTH_REQUESTS] += 1.0
 
-    def take_request_back(self, since: float) -> None:
-        """A request that came at `since` was refused after all."""
-        for find_period, place in ((find_day, _DAY_REQUESTS), (find_month, _MONTH_REQUESTS)):
-            if find_period(since).number == find_period(self.now).number:
+    def cancel_request(self, since: float) -> None:
+        """Uncount a request of the second `since` that was rejected after all."""
+        for runs, place in zip(self._still_run(since), (_DAY_REQUESTS, _MONTH_REQUESTS), strict=True):
+            if runs:
                 self._numbers[place] = max(0.0, self._numbers[place] - 1.0)
 
     def add_estimated(self) -> None:
         self._numbers[_ESTIMATED] += 1.0
 
     def add(self, tokens: float, cost: float, *, since: float) -> None:
-        """Add tokens and cost of a request that came at `since`; negative numbers take back what was expected.
+        """Add tokens and cost of a request of the second `since`; negative numbers give back what was reserved.
 
-        What was expected in a day or a month that is over cannot be taken back from the one that runs.
+        What was reserved in a day or a month that is over is not given back to the current one.
         """
-        for find_period, first in ((find_day, _DAY_TOKENS), (find_month, _MONTH_TOKENS)):
-            runs = find_period(since).number == find_period(self.now).number
-            for place, more in ((first, tokens), (first + 1, cost)):
-                if runs or more > 0:
-                    self._numbers[place] = max(0.0, self._numbers[place] + more)
+        numbers = self._numbers
+        for runs, place in zip(self._still_run(since), (_DAY_TOKENS, _MONTH_TOKENS), strict=True):
+            if runs or tokens > 0:
+                numbers[place] = max(0.0, numbers[place] + tokens)
+            if runs or cost > 0:
+                numbers[place + 1] = max(0.0, numbers[place + 1] + cost)
+
+    def _still_run(self, since: float) -> tuple[bool, bool]:
+        """Whether the day and the month of a moment are the current ones."""
+        (day, month), now = _find_periods(int(since // 3_600)), self._periods
+        return day.number == now[0].number, month.number == now[1].number
 
 
-class Minute:
-    """Requests and tokens of the last sixty seconds. Whoever changes them has the row's lock."""
+class Usage(Totals):
+    """The same, and requests and tokens of the last sixty seconds."""
 
-    __slots__ = ("_numbers", "now", "second")
+    __slots__ = ("second",)
 
     def __init__(self, numbers: Numbers, now: float) -> None:
         """Numbers of seconds that have left the window become zero."""
-        self._numbers, self.now, self.second = numbers, now, floor(now)
-        last = int(numbers[_SECOND])
-        if 0 < last - self.second < WINDOW_S:  # the clock was set back a little
+        super().__init__(numbers, now)
+        second, last = int(now // 1), int(numbers[_SECOND])
+        self.second = second
+        if second == last:
+            return
+        if 0 < last - second < WINDOW_S:  # the clock was set back a little
             self.second = last
-        if not 0 <= self.second - last < WINDOW_S:
-            _clear(numbers, _REQUESTS, _TOKENS + WINDOW_S)
-        for second in range(max(last, self.second - WINDOW_S) + 1, self.second + 1):
-            numbers[_REQUESTS + second % WINDOW_S] = numbers[_TOKENS + second % WINDOW_S] = 0.0
-        numbers[_SECOND] = self.second
+            return
+        if not 0 <= second - last < WINDOW_S:
+            numbers[_REQUESTS:] = type(numbers)("d", bytes(16 * WINDOW_S))
+        else:
+            for gone in range(last + 1, second + 1):
+                numbers[_REQUESTS + gone % WINDOW_S] = numbers[_TOKENS + gone % WINDOW_S] = 0.0
+        numbers[_SECOND] = second
 
     @property
     def requests(self) -> int:
-        return int(sum(self._numbers[_REQUESTS : _REQUESTS + WINDOW_S]))
+        """Requests of the minute."""
+        return int(sum(self._numbers[_REQUESTS:_TOKENS]))
 
     @property
     def tokens(self) -> int:
-        """Of requests in flight, those that are expected."""
-        return int(sum(self._numbers[_TOKENS : _TOKENS + WINDOW_S]))
+        """Tokens of the minute, with those that requests in flight have reserved."""
+        return int(sum(self._numbers[_TOKENS:WIDTH]))
 
     def add_request(self) -> None:
+        super().add_request()
         self._numbers[_REQUESTS + self.second % WINDOW_S] += 1.0
 
-    def take_request_back(self, since: int) -> None:
-        """A request that came in the second `since` was refused after all."""
+    def cancel_request(self, since: float) -> None:
+        super().cancel_request(since)
         if 0 <= self.second - since < WINDOW_S:
-            place = _REQUESTS + since % WINDOW_S
+            place = _REQUESTS + int(since) % WINDOW_S
             self._numbers[place] = max(0.0, self._numbers[place] - 1.0)
 
-    def add_tokens(self, tokens: int, *, since: int) -> None:
-        """Add tokens of a request that came in the second `since`; a negative number takes back what was expected.
-
-        What a request that took longer than a minute used beyond the estimate counts now.
-        """
+    def add(self, tokens: float, cost: float, *, since: float) -> None:
+        """What a request of more than a minute used beyond its reservation counts in the current second."""
+        super().add(tokens, cost, since=since)
         if 0 <= self.second - since < WINDOW_S:
-            place = _TOKENS + since % WINDOW_S
+            place = _TOKENS + int(since) % WINDOW_S
             self._numbers[place] = max(0.0, self._numbers[place] + tokens)
         elif tokens > 0:
             self._numbers[_TOKENS + self.second % WINDOW_S] += tokens
@@ -200,8 +213,3 @@ class Minute:
                 least -= int(number)
                 moment = second + WINDOW_S
         return max(0.0, moment - self.now)
-
-
-def _clear(numbers: Numbers, first: int, end: int) -> None:
-    for place in range(first, end):
-        numbers[place] = 0.0

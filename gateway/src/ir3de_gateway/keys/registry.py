@@ -1,0 +1,219 @@
+"""All keys of a gateway, from the keys file, which is read again when it changes, and from the environment."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import sqlite3
+from collections.abc import Iterable, Mapping
+from contextlib import closing, suppress
+from datetime import UTC, datetime
+from math import inf, isfinite
+from pathlib import Path
+from time import time
+from typing import Any
+
+from ir3de.errors import IR3DEError
+from ir3de.serving import stamp
+from ir3de_gateway.config.experts import read_variable
+from ir3de_gateway.config.models import Server
+from ir3de_gateway.keys.client_key import ANYBODY, ClientKey, build_unreadable_error
+from ir3de_gateway.keys.keys_file import KeyEntry, KeysFile, parse_moment, read_keys_file
+from ir3de_gateway.store.limits import FileLimits, Limits
+from ir3de_gateway.store.numbers import DamagedNumbersError
+from ir3de_gateway.store.usage import Used
+from ir3de_gateway.store.workers import WorkerNotes, get_worker_folder, is_first_report
+
+CHECK_INTERVAL_S = 1.0  # between two checks of the keys file
+SETTLED_S = 2.0  # after a change, each check reads the file for so long
+
+_SHARED_NOTE = "keys"
+
+_log = logging.getLogger("ir3de.gateway")
+
+
+def list_environment_keys(server: Server) -> list[tuple[str, str]]:
+    """Names and keys from the environment variables that the configuration names, or from IR3DE_API_KEY.
+
+    A key is called as its variable; if the variable holds several, the others have a number.
+    """
+    found: list[tuple[str, str]] = []
+    for variable in server.api_keys_env or ("IR3DE_API_KEY",):
+        keys = [key.strip() for key in (read_variable(variable) or "").split(",") if key.strip()]
+        found += [(variable if place == 1 else f"{variable}-{place}", key) for place, key in enumerate(keys, 1)]
+    return found
+
+
+class KeyRegistry:
+    """The keys by their hashes. A new keys file replaces all of them at once; an invalid one changes nothing."""
+
+    def __init__(self, server: Server, state_folder: Path | None = None) -> None:
+        self.path = None if server.keys_file is None else Path(server.keys_file)
+        self._store = None if self.path is None else FileLimits(state_folder, server.workers)
+        self._of_environment = {
+            hash_key(key): ClientKey(name, store=self._store) for name, key in list_environment_keys(server)
+        }
+        self._by_hash: Mapping[bytes, ClientKey] = self._of_environment
+        self.is_open = self.path is None and not self._of_environment  # the gateway needs no key
+        self.problem: str | None = None  # of the current keys file, while an older one is in force
+        self._stamp: object = ""  # of the file that was read last, once it has not changed for a while
+        self._file = KeysFile(keys=())
+        if self.path is not None:
+            self._file, self.problem = read_keys_in_force(self.path)
+            self._by_hash = self._index(self._file)
+
+    def find(self, key: str) -> ClientKey | None:
+        """The owner of a key, found by its hash: the time that takes reveals nothing about other keys."""
+        return ANYBODY if self.is_open else self._by_hash.get(hash_key(key))
+
+    def list_all(self) -> list[ClientKey]:
+        """Every key with a name, in the order of the file."""
+        return list(self._by_hash.values())
+
+    @property
+    def has_admins(self) -> bool:
+        """Whether a key may use /admin."""
+        return any("admin" in key.scopes for key in self._by_hash.values())
+
+    def check(self) -> None:
+        """Read the keys file again if it has changed. An invalid file is logged once, and the keys stay as they are."""
+        if self.path is None or (found := stamp(self.path)) == self._stamp:
+            return
+        problem, file = None, self._file
+        try:
+            file = _read_and_share(self.path)
+        except IR3DEError as error:
+            problem = str(error)
+        if stamp(self.path) != found:  # it is being written: the next check reads it whole
+            return
+        # until it has settled, a change may leave no trace in the file's time
+        self._stamp = found if _has_settled(self.path) else ""
+        is_known = (file, problem) == (self._file, self.problem)
+        self._file, self.problem, self._by_hash = file, problem, self._index(file)
+        if is_known:
+            return
+        if problem is not None:
+            if is_first_report(f"keys problem {problem}", "keys"):
+                _log.error("%s. The keys stay as they were", problem)
+        elif is_first_report(f"keys loaded {found}", "keys"):
+            _log.info("loaded %d keys from %s", len(file.keys), self.path)
+
+    def close(self) -> None:
+        if self._store is not None:
+            self._store.close()
+
+    def _index(self, file: KeysFile) -> dict[bytes, ClientKey]:
+        return {**self._of_environment, **{_read_hash(entry): self._build(entry) for entry in file.keys}}
+
+    def _build(self, entry: KeyEntry) -> ClientKey:
+        return ClientKey(
+            entry.name,
+            frozenset(entry.scopes),
+            None if entry.experts is None else frozenset(entry.experts),
+            Limits(**dict(entry.limits)),
+            inf if entry.expires is None else parse_moment(entry.expires),
+            entry.disabled,
+            self._store,
+        )
+
+
+def read_keys_in_force(path: Path) -> tuple[KeysFile, str | None]:
+    """The keys file; if it is invalid, the one that other workers have in force, and the problem of the new one.
+
+    A worker may have to replace one that died while the file is invalid.
+    """
+    try:
+        return _read_and_share(path), None
+    except IR3DEError as error:
+        folder = get_worker_folder()
+        with suppress(sqlite3.Error, OSError):
+            if folder is not None:
+                with closing(WorkerNotes(folder)) as notes:
+                    shared = notes.read(_SHARED_NOTE).get(_SHARED_NOTE)
+                if shared is not None:
+                    return KeysFile.model_validate_json(shared), str(error)
+        raise
+
+
+def _read_and_share(path: Path) -> KeysFile:
+    """The keys file. Workers that start later find a copy of it in the notes."""
+    found, folder = read_keys_file(path), get_worker_folder()
+    if folder is not None:
+        try:
+            with closing(WorkerNotes(folder)) as notes:
+                notes.write(_SHARED_NOTE, found.model_dump_json(exclude_defaults=True))
+        except (sqlite3.Error, OSError) as error:
+            _log.warning("workers that start later cannot find the keys: %s", error)
+    return found
+
+
+def _has_settled(path: Path) -> bool:
+    try:
+        return time() - path.stat().st_mtime >= SETTLED_S
+    except OSError:
+        return True
+
+
+def hash_key(key: str) -> bytes:
+    return hashlib.sha256(key.encode(errors="replace")).digest()
+
+
+def _read_hash(entry: KeyEntry) -> bytes:
+    if entry.hash is not None:
+        return bytes.fromhex(entry.hash.partition(":")[2])
+    return hash_key(read_variable(entry.key_env) or "")
+
+
+# descriptions ---------------------------------------------------------------------------------------------------
+
+
+def describe_key(key: ClientKey, experts: Iterable[str]) -> dict[str, Any]:
+    """A key, its limits and what it has used, also of each of these experts."""
+    description: dict[str, Any] = {
+        "name": key.name,
+        "scopes": sorted(key.scopes),
+        "experts": None if key.experts is None else sorted(key.experts),
+        "expires": format_moment(key.expires_at) if isfinite(key.expires_at) else None,
+        "disabled": key.is_disabled,
+        "limits": key.limits._asdict(),
+    }
+    if key.store is None:
+        return description
+    now = time()
+    try:
+        usage, in_flight, by_expert = key.store.read_usage(key.name, now, experts)
+    except DamagedNumbersError:
+        return {**description, "problem": build_unreadable_error(key.name).message}
+    return description | {
+        "used": {
+            "requests": usage.requests,
+            "tokens": usage.tokens,
+            "concurrent": in_flight,
+            "day": _describe_period(usage.day),
+            "month": _describe_period(usage.month) | {"estimated": usage.estimated},
+        },
+        "resets": {  # when all requests and tokens have left the minute, and when the day and the month end
+            "requests": format_moment(now + usage.find_requests_reset()),
+            "tokens": format_moment(now + usage.find_tokens_reset()),
+            "day": format_moment(usage.day_ends),
+            "month": format_moment(usage.month_ends),
+        },
+        "by_expert": [  # of this month
+            {"expert": name, **_describe_period(totals.month), "estimated": totals.estimated}
+            for name, totals in by_expert.items()
+            if totals.month.requests
+        ],
+    }
+
+
+def _describe_period(used: Used) -> dict[str, Any]:
+    return {"requests": used.requests, "tokens": used.tokens, "cost": used.shown_cost}
+
+
+def format_moment(seconds: float) -> str:
+    """Seconds since 1970 as a time of UTC.
+
+    >>> format_moment(0.5)
+    '1970-01-01T00:00:00Z'
+    """
+    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

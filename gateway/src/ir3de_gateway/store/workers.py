@@ -1,0 +1,179 @@
+"""What the workers of one gateway share while it runs: a folder, their numbers, and an SQLite file of notes and counts.
+
+The folder ends with the gateway. Without one, a worker serves alone.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import sleep
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+VARIABLE = "IR3DE_WORKER_FOLDER"
+NOTES_FILE = "notes.sqlite"
+WRITE_WAIT_S = 1.0  # for another worker
+OPEN_ATTEMPTS = 100
+OPEN_PAUSE_S = 0.05  # between two attempts
+PAGE_BYTES = 4_096
+
+_NOTES = ("CREATE TABLE IF NOT EXISTS notes (name TEXT PRIMARY KEY, value TEXT) WITHOUT ROWID",)
+
+
+@contextmanager
+def create_worker_folder() -> Iterator[Path]:
+    """A new folder that the workers share, for as long as their parent lives: enter before they start.
+
+    Where the variable names a folder already, the new one is made inside it.
+    """
+    before = os.environ.get(VARIABLE) or None
+    if before is not None:
+        Path(before).mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix="ir3de-", dir=before, ignore_cleanup_errors=True) as folder:
+        os.environ[VARIABLE] = folder
+        try:
+            yield Path(folder)
+        finally:
+            if before is None:
+                del os.environ[VARIABLE]
+            else:
+                os.environ[VARIABLE] = before
+
+
+def get_worker_folder() -> Path | None:
+    """The folder that this worker shares with the others; None if it serves alone."""
+    named = os.environ.get(VARIABLE)
+    return Path(named) if named and Path(named).is_dir() else None
+
+
+class WorkerPlace:
+    """A number that no other living worker of the folder has. It is free again when the process ends, however it ends.
+
+    Each number is a file, which its worker keeps locked. On Windows, which has no such locks, the number is that of the
+    process, and every worker counts as alive.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.number, self._file = folder, os.getpid(), -1
+        for number in count() if fcntl is not None else ():
+            file = os.open(self._path(number), os.O_RDWR | os.O_CREAT, 0o600)
+            if _try_lock(file):
+                self.number, self._file = number, file
+                return
+            os.close(file)
+
+    def is_alive(self, number: int) -> bool:
+        """Whether the worker of that number still runs."""
+        if fcntl is None or number == self.number:
+            return True
+        try:
+            file = os.open(self._path(number), os.O_RDWR)
+        except FileNotFoundError:
+            return False
+        except OSError:  # it cannot be known now: no descriptors are left
+            return True
+        try:
+            return not _try_lock(file)
+        finally:
+            os.close(file)
+
+    def leave(self) -> None:
+        """Give the number back."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def _path(self, number: int) -> Path:
+        return self.folder / f"worker-{number}"
+
+
+def _try_lock(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+# notes and counts -----------------------------------------------------------------------------------------------
+
+
+def open_database(path: Path | None, schema: Sequence[str]) -> sqlite3.Connection:
+    """Open an SQLite file in WAL mode, private to this user; without a path, a database in memory.
+
+    With `synchronous=NORMAL` a killed process loses nothing, and a power failure may lose the last seconds.
+    """
+    for attempt in range(OPEN_ATTEMPTS):
+        if path is not None:
+            _make_private(path)
+        database = sqlite3.connect(
+            path or ":memory:", isolation_level=None, timeout=WRITE_WAIT_S, check_same_thread=False
+        )
+        try:
+            for pragma in (f"page_size={PAGE_BYTES}", "journal_mode=WAL", "synchronous=NORMAL", "wal_autocheckpoint=0"):
+                database.execute(f"PRAGMA {pragma}")
+            for statement in schema:
+                database.execute(statement)
+            return database
+        except BaseException as error:
+            database.close()
+            is_locked = isinstance(error, sqlite3.OperationalError) and "locked" in str(error)
+            if not is_locked or attempt == OPEN_ATTEMPTS - 1:
+                raise
+        sleep(OPEN_PAUSE_S)  # workers that start together create the file together
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _make_private(path: Path) -> None:
+    """Create the file if it does not exist: SQLite would let others read it.
+
+    An existing file is not opened: closing it would release the locks that SQLite has on it in this process.
+    """
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    path.chmod(0o600)
+
+
+class WorkerNotes:
+    """Texts by their names, which all workers of a folder read and write. Errors are those of `sqlite3`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._database = open_database(folder / NOTES_FILE, _NOTES)
+        self._database.execute("PRAGMA synchronous=OFF")  # the folder ends with the gateway
+        self._database.execute("PRAGMA wal_autocheckpoint=1000")
+
+    def write(self, name: str, value: str) -> bool:
+        """Write a note; whether it is new."""
+        write = "INSERT INTO notes VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value"
+        return self._database.execute(f"{write} WHERE value != excluded.value", (name, value)).rowcount == 1
+
+    def read(self, prefix: str) -> dict[str, str]:
+        """The notes whose names begin so."""
+        return dict(self._database.execute("SELECT * FROM notes WHERE name GLOB ?", (f"{prefix}*",)))
+
+    def close(self) -> None:
+        self._database.close()
+
+
+def is_first_report(message: str, subject: str = "") -> bool:
+    """Whether no other worker has reported this: what all workers find is logged once. Alone, a worker is the first.
+
+    With a `subject`, a message is logged again after another one about that subject: a problem that returns is news.
+    """
+    folder = get_worker_folder()
+    if folder is None:
+        return True
+    try:
+        with closing(WorkerNotes(folder)) as notes:
+            return notes.write(f"report {subject or message}", message)
+    except (sqlite3.Error, OSError):  # better twice than never
+        return True
