@@ -152,7 +152,7 @@ def test_findings_have_the_lines_of_the_file_that_they_are_about(router: Path) -
         assert (state["line"], state["level"]) == (10, "warning") and "cannot be written" in state["message"]
     (key,) = [one for one in found if one["where"].startswith("keys.yaml")]
     assert (key["where"], key["line"], key["level"]) == ("keys.yaml: keys.0.expires", 2, "warning")
-    assert "the key 'a' has expired and is refused" in key["message"]
+    assert "the key 'a' has expired and is rejected" in key["message"]
 
 
 def test_show_tells_defaults_and_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:

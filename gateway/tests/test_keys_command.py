@@ -69,7 +69,7 @@ def test_a_broken_keys_file_is_found_before_serving(tmp_path: Path, fitted: Path
     [
         ({}, {"limits": {"budget_per_day": 5}}, "is never reached, because no expert has a price"),
         ({}, {"limits": {"budget_per_month": 5}, "experts": ["law"]}, "is never reached, because its experts have no"),
-        ({"output_per_1m": 1}, {"limits": {"budget_per_day": 0}}, "a budget of 0 refuses every request of 'a'"),
+        ({"output_per_1m": 1}, {"limits": {"budget_per_day": 0}}, "a budget of 0 rejects every request of 'a'"),
         ({"output_per_1m": 1}, {"limits": {"budget_per_day": 5}}, None),
         ({}, {"limits": {"concurrent": 5}}, None),
     ],
