@@ -193,9 +193,9 @@ def main(path: str) -> int:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     order = FitOrder(**json.loads(Path(path).read_bytes()))
     _limit_process(order)
-    from ir3de.serving import limit_expansion
-
     try:
+        from ir3de.serving import limit_expansion
+
         with limit_expansion(order.text_bytes):
             found = apply_order(order)
         json.dump(found, sys.stdout)
