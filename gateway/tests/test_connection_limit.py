@@ -17,12 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from commands import ROOT
-from ir3de_gateway.serving.connection_limit import (
-    MAX_BURST,
-    MAX_REFUSED_OPEN,
-    choose_backlog,
-    choose_connection_limit,
-)
+from ir3de_gateway.serving.connections import MAX_BURST, MAX_REJECTED_OPEN, choose_backlog, choose_connection_limit
 from ir3de_gateway.serving.request_filter import build_request_filter
 from ir3de_gateway.telemetry.counts import PROCESS_COUNTS
 from raw_sockets import ask, chat, dial, eventually, sent
@@ -98,7 +93,7 @@ def test_refused_clients_do_not_pile_up(gateway: Running) -> None:
         for _ in range(100):
             stack.enter_context(dial(gateway.url))
         assert eventually(lambda: PROCESS_COUNTS.connections_refused == before + 100)
-        assert eventually(lambda: PROCESS_COUNTS.connections_open <= LIMIT + MAX_REFUSED_OPEN)
+        assert eventually(lambda: PROCESS_COUNTS.connections_open <= LIMIT + MAX_REJECTED_OPEN)
 
 
 @pytest.mark.parametrize("descriptors", [64, 256, 1_024, 4_096, 65_536, 1_000_000])
@@ -106,7 +101,7 @@ def test_connections_leave_descriptors_for_experts(descriptors: int) -> None:
     limit = choose_connection_limit(descriptors)
     assert limit >= 8
     if descriptors >= 256:
-        assert 2 * limit + MAX_REFUSED_OPEN + min(choose_backlog(descriptors), MAX_BURST) < descriptors
+        assert 2 * limit + MAX_REJECTED_OPEN + min(choose_backlog(descriptors), MAX_BURST) < descriptors
 
 
 @pytest.mark.slow

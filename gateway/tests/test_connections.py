@@ -169,7 +169,9 @@ def test_an_expert_that_is_faster_than_the_client_has_to_wait() -> None:
         async with listening(replies(whole)) as port:
             base_url = f"http://127.0.0.1:{port}/v1"
             answer = await pool.send(call_to(base_url))
-            await asyncio.sleep(0.05)
+            assert isinstance(answer, Http1Connection)
+            while not answer._paused:
+                await asyncio.sleep(0)
             body, most = b"", 0
             while piece := await answer.read(never()):
                 body, most = body + piece, max(most, len(piece))

@@ -13,7 +13,7 @@ import pytest
 import uvicorn
 
 from ir3de_gateway.http.access import CURRENT_CONNECTION
-from ir3de_gateway.serving import draining, head_buffering
+from ir3de_gateway.serving import connections
 from ir3de_gateway.serving.request_filter import RequestFilter
 from raw_sockets import eventually
 
@@ -128,7 +128,7 @@ def test_a_request_behind_a_stream_that_had_begun_is_answered(
     serving: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The stream's head was sent when nobody knew of the stop, so its client may send another request."""
-    monkeypatch.setattr(draining, "LAST_REQUEST_S", 60.0)  # however slow this machine is
+    monkeypatch.setattr(connections, "LAST_REQUEST_S", 60.0)  # however slow this machine is
     with closing([line := serving.dial(b"/stream", until=b"a\r\n")]):
         serving.stop_after(lambda: None)
         LET_GO.set()
@@ -151,7 +151,7 @@ def test_connections_without_a_request_do_not_hold_up_the_stop(serving: Serving)
 def test_a_client_that_does_not_read_its_answer_is_disconnected(
     serving: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(head_buffering, "CLOSE_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(connections, "CLOSE_TIMEOUT_S", 0.01)
     with closing([serving.dial(b"/large", until=b"HTTP/1.1 200 OK")]):
         serving.stop_after(lambda: None)
         assert eventually(lambda: not serving.server.server_state.connections)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import tiny
 from ir3de_gateway.serving import request_filter
-from ir3de_gateway.serving.plain_requests import CONNECTION_HEADERS, is_plain_request
+from ir3de_gateway.serving.connections import CONNECTION_HEADERS, is_plain_request
 from ir3de_gateway.serving.request_filter import RequestFilter
 from request_bytes import CHAT, JDK, LIVEZ, chunk, head
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from ir3de_gateway.serving import head_buffering
-from ir3de_gateway.serving.plain_requests import MAX_HEAD_BYTES, MAX_HEADERS, is_plain_request
+from ir3de_gateway.serving import connections
+from ir3de_gateway.serving.connections import MAX_HEAD_BYTES, MAX_HEADERS, is_plain_request
 from ir3de_gateway.serving.request_filter import MAX_PIPELINED, RequestFilter
 from ir3de_gateway.telemetry.counts import PROCESS_COUNTS
 from raw_sockets import ask, dial, eventually
@@ -260,5 +260,5 @@ def test_a_client_that_does_not_read_its_answer_is_not_waited_for_for_ever(unrea
             self.later.append((seconds, callback))
 
     client: Any = Unread()
-    head_buffering.HeadBufferingTransport(client, client).close()
-    assert client.is_closed and client.later == [(head_buffering.CLOSE_TIMEOUT_S, client.abort)][: bool(unread)]
+    connections.HeadBufferingTransport(client, client).close()
+    assert client.is_closed and client.later == [(connections.CLOSE_TIMEOUT_S, client.abort)][: bool(unread)]

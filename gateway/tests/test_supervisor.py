@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from raw_sockets import eventually
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals")
 
-# a worker reads the file that its gateway was given: "serve", "wait" (do not say that it serves), or why it cannot
+# a worker reads the file that its gateway was given: "serve", "wait" (do not report that it serves), or why it cannot
 PROGRAM = """
 import logging, multiprocessing, os, signal, socket, sys, threading
 from ir3de.errors import InputError
@@ -23,6 +22,8 @@ from ir3de_gateway.serving import supervisor
 
 def work(reports, listening):
     said = open(sys.argv[1]).read()
+    with open(f"{sys.argv[1]}.attempts", "a") as attempts:
+        attempts.write(".")
     if said not in ("serve", "wait"):
         reports.send(said)
         sys.exit(3)
@@ -31,8 +32,11 @@ def work(reports, listening):
     if said == "serve":
         reports.send(None)
     open(f"{sys.argv[2]}/{os.getpid()}", "w").close()
-    while not stop.wait(0.05) and multiprocessing.parent_process().is_alive() or os.path.exists(sys.argv[1] + ".stuck"):
+    while not stop.wait(0.05) and multiprocessing.parent_process().is_alive():
         pass
+    while os.path.exists(sys.argv[1] + ".stuck"):
+        open(f"{sys.argv[2]}/../{os.getpid()}.stopping", "w").close()
+        threading.Event().wait(0.05)
     os.unlink(f"{sys.argv[2]}/{os.getpid()}")
 
 def say():
@@ -41,6 +45,7 @@ def say():
 if __name__ == "__main__":
     logging.basicConfig(format="%(message)s", level="INFO")
     supervisor.STOP_GRACE_S = 0.5
+    supervisor.MAX_DELAY_S = 0.05
     with socket.create_server(("127.0.0.1", 0)) as listening:
         try:
             print(supervisor.Supervisor(work, listening, workers=2, drain_seconds=0.5, on_replaced=say).serve())
@@ -78,6 +83,11 @@ class Supervised:
         """The workers that serve."""
         return {int(path.name) for path in self._pids.iterdir()}
 
+    @property
+    def attempts(self) -> int:
+        """How many workers have been started."""
+        return len(self.said.with_name("said.attempts").read_text())
+
     def kill_one(self) -> int:
         pid = min(self.workers)
         os.kill(pid, signal.SIGKILL)
@@ -107,7 +117,8 @@ def test_a_worker_that_cannot_start_again_is_tried_until_it_can(supervised: Supe
     killed = supervised.kill_one()
     assert eventually(lambda: "cannot start: the router is away" in supervised.log.read_text())
     supervised.kill_one()  # nobody is left, and it still goes on
-    time.sleep(1.2)  # several attempts, of both
+    before = supervised.attempts
+    assert eventually(lambda: supervised.attempts >= before + 6)  # several attempts, of both
     assert supervised.process.poll() is None
     supervised.say("serve")
     assert eventually(lambda: len(supervised.workers) == 2)
@@ -115,7 +126,7 @@ def test_a_worker_that_cannot_start_again_is_tried_until_it_can(supervised: Supe
     assert supervised.result() == "True" and supervised.process.returncode == 0
     log = supervised.log.read_text()
     assert f"worker {killed} ended with code -9: starting another" in log
-    assert log.count("cannot start") == 1 == log.count("all is well again")  # not once for each attempt
+    assert log.count("cannot start") == 1 == log.count("serves again")  # not once for each attempt
 
 
 def test_a_worker_that_is_killed_before_any_has_served_is_replaced(supervised: Supervised) -> None:
@@ -170,7 +181,7 @@ def test_workers_that_do_not_stop_are_killed(
     supervised.said.with_name("said.stuck").touch()
     supervised.process.send_signal(signal.SIGTERM)
     if second is not None:
-        time.sleep(0.4)  # the first must have been seen
+        assert eventually(lambda: len(list(supervised.said.parent.glob("*.stopping"))) == 2)  # the first was handled
         supervised.process.send_signal(second)
     assert supervised.result() == expected
     assert ("were killed" in supervised.log.read_text()) == (second is None)

@@ -1,4 +1,4 @@
-"""Runs the gateway: one process, or several behind one socket, which drain their requests before they stop."""
+"""Runs the gateway: one process, or several behind one socket. They finish their requests before they stop."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ir3de_gateway.admin.administration import RESTART_NEEDED
 from ir3de_gateway.config.load import Source
 from ir3de_gateway.config.models import Config
 from ir3de_gateway.memory import collect_garbage_rarely
-from ir3de_gateway.serving.connection_limit import choose_backlog, choose_connection_limit, raise_descriptor_limit
+from ir3de_gateway.serving.connections import choose_backlog, choose_connection_limit, raise_descriptor_limit
 from ir3de_gateway.serving.request_filter import build_request_filter
 from ir3de_gateway.serving.supervisor import PATIENCE_S, WAITING, Supervisor
 from ir3de_gateway.store.workers import create_worker_folder
@@ -42,7 +42,7 @@ HANDLER = "ir3de_gateway.telemetry.logs.StandardErrorHandler"
 KEEP_ALIVE_S = 75  # longer than that of load balancers, so that they close idle connections first
 STARTUP_FAILURE_EXIT_CODE = 3  # exit code of a process that cannot serve, also uvicorn's own
 RESTART_FIELDS = ("host", "port", "workers", "drain")  # the supervisor's own
-GIVING_UP = "Cancel %s running task(s), timeout graceful shutdown exceeded"  # uvicorn's words
+CANCELLING = "Cancel %s running task(s), timeout graceful shutdown exceeded"  # uvicorn's message
 LEVELS = ("debug", "info", "warning", "error")
 
 logger = logging.getLogger("ir3de.gateway")
@@ -64,24 +64,23 @@ def serve(source: Source, *, ready: Callable[[str], None] | None = None, factory
         if config.server.workers == 1:
             return _serve_alone(LoneServer(build_uvicorn_config(config, factory), config.server.drain), listening)
         with create_worker_folder():
-            workers, target = config.server.workers, partial(run_worker, factory)
             return Supervisor(
-                target,
+                partial(run_worker, factory),
                 listening,
-                workers=workers,
+                workers=config.server.workers,
                 drain_seconds=config.server.drain,
-                on_replaced=partial(_name_restart_needs, config, source),
+                on_replaced=partial(_warn_about_restart, config, source),
             ).serve()
     finally:
         ended.set()
         listening.close()
 
 
-def _name_restart_needs(runs: Config, source: Source) -> None:
-    """New workers have read the file. Say which of its changes they cannot make."""
+def _warn_about_restart(runs: Config, source: Source) -> None:
+    """Warn about changes of the file that new workers cannot apply."""
     try:
         wanted = source.read()
-    except IR3DEError:  # it has become wrong since they have started
+    except IR3DEError:  # it has become invalid since they started
         return
     changed = [name for name in RESTART_FIELDS if getattr(wanted.server, name) != getattr(runs.server, name)]
     if changed:
@@ -89,7 +88,7 @@ def _name_restart_needs(runs: Config, source: Source) -> None:
 
 
 class LoneServer(uvicorn.Server):
-    """A server without a supervisor: at Ctrl-C it says what it waits for."""
+    """A server without a supervisor: at Ctrl-C it logs what it waits for."""
 
     def __init__(self, settings: uvicorn.Config, drain_seconds: float) -> None:
         super().__init__(settings)
@@ -105,7 +104,7 @@ class LoneServer(uvicorn.Server):
         sleep(PATIENCE_S)  # by then, connections without a request are closed
         if (waiting := PROCESS_COUNTS.connections_open) and not self.force_exit:
             what = "1 request" if waiting == 1 else f"{waiting} requests"
-            logger.info(WAITING, f"waiting for {what} to end", self._drain_seconds)
+            logger.info(WAITING, f"waiting for {what} to finish", self._drain_seconds)
 
 
 def _serve_alone(server: uvicorn.Server, listening: socket.socket) -> bool:
@@ -113,12 +112,12 @@ def _serve_alone(server: uvicorn.Server, listening: socket.socket) -> bool:
     with _ignore_signals(signal.SIGTERM), suppress(KeyboardInterrupt, SystemExit):
         server.run(sockets=[listening])
     if not server.started:
-        raise InputError("the gateway did not start: the messages above say why")
+        raise InputError("the gateway did not start: see the messages above")
     return not server.force_exit
 
 
 def run_worker(factory: str, reports: Connection, listening: socket.socket) -> None:
-    """Serve in a process of its own, until the supervisor says stop or has gone."""
+    """Serve in a worker process, until the supervisor stops it or has ended."""
     try:
         config = Source.from_environment().read()
         configure_logging(config)
@@ -133,7 +132,7 @@ def run_worker(factory: str, reports: Connection, listening: socket.socket) -> N
 
 
 def _follow_supervisor(server: uvicorn.Server, reports: Connection) -> None:
-    """Tell the supervisor when the worker serves, and stop when the supervisor has ended, even if it was killed."""
+    """Report to the supervisor when the worker serves, and stop when the supervisor has ended, even if killed."""
     supervisor = multiprocessing.parent_process()
     assert supervisor is not None
     while not server.started and supervisor.is_alive():
@@ -145,7 +144,7 @@ def _follow_supervisor(server: uvicorn.Server, reports: Connection) -> None:
 
 
 def application() -> ASGIApp:
-    """The application of one worker, from the configuration that `serve` left in the environment."""
+    """The application of one worker, from the configuration that `serve` put into the environment."""
     from ir3de_gateway.app import create_app
     from ir3de_gateway.gateway import Gateway
 
@@ -161,7 +160,7 @@ def build_uvicorn_config(config: Config, factory: str = FACTORY) -> uvicorn.Conf
     possible = choose_connection_limit(descriptors)
     if limits.connections is not None and limits.connections > possible:
         logger.warning(
-            "server.limits.connections is %d, but %d open files allow %d safely: raise the limit (ulimit -n)",
+            "server.limits.connections is %d, but %d open files allow %d: raise the limit (ulimit -n)",
             limits.connections,
             descriptors,
             possible,
@@ -213,18 +212,18 @@ def build_log_config(level: str) -> dict[str, Any]:
 
 
 class CancellationFilter(logging.Filter):
-    """Tells in our words that requests were given up at shutdown, and drops their tracebacks."""
+    """Rewords uvicorn's message about requests cancelled at shutdown, and drops their tracebacks."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if record.msg == GIVING_UP:
-            record.msg = "server.drain is over: requests that were given up: %s"
+        if record.msg == CANCELLING:
+            record.msg = "server.drain is over: cancelled requests: %s"
             record.levelno, record.levelname = logging.WARNING, "WARNING"
         error = record.exc_info[1] if record.exc_info else None
         return not isinstance(error, asyncio.CancelledError) and "CancelledError" not in str(record.msg)
 
 
 def bind_socket(host: str, port: int) -> socket.socket:
-    """A socket bound to that address. It does not listen yet, so clients are refused until a worker serves."""
+    """A socket bound to that address. It does not listen yet, so connections are refused until a worker serves."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -248,21 +247,22 @@ def bind_socket(host: str, port: int) -> socket.socket:
 
 
 def format_address(listening: socket.socket) -> str:
-    """The address for clients on this machine."""
-    host, port = listening.getsockname()[:2]
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    """The URL for clients on this machine."""
+    host, port = _find_local_address(listening)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _find_local_address(listening: socket.socket) -> tuple[str, int]:
+    host, port = listening.getsockname()[:2]
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port
 
 
 def _announce(listening: socket.socket, ready: Callable[[str], None], ended: threading.Event) -> None:
     """Call `ready` with the address as soon as a worker accepts connections there."""
-    address = format_address(listening)
-    family, (host, port) = listening.family, listening.getsockname()[:2]
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     while not ended.wait(0.05):
-        with socket.socket(family, socket.SOCK_STREAM) as trial:
-            if trial.connect_ex((host, port)) == 0:
-                ready(address)
+        with socket.socket(listening.family, socket.SOCK_STREAM) as trial:
+            if trial.connect_ex(_find_local_address(listening)) == 0:
+                ready(format_address(listening))
                 return
 
 

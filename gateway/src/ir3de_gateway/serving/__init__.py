@@ -1,1 +1,1 @@
-"""What receives requests: the filter in front of uvicorn, the limit of connections, and the supervisor of workers."""
+"""Receives requests: the filter in front of uvicorn, connections and their limit, and the supervisor of workers."""

@@ -1,9 +1,8 @@
 """Stands between a client's socket and uvicorn: only complete, bounded and plain HTTP/1.1 requests pass.
 
-uvicorn's protocol is used as it is, through asyncio's interface of transports and protocols. A request that comes in
-one piece and has nothing unusual passes as it came. Any other is parsed here and written anew: its request line, its
-headers without those of the connection, and its body. What uvicorn would stumble over never reaches it: endless
-heads, trailers, `Upgrade`, two `Host` headers.
+uvicorn's protocol is used unchanged, through asyncio's interface of transports and protocols. A usual request that
+arrives in one piece passes unchanged. Any other is parsed here and rewritten: its request line, its headers without
+those of the connection, and its body. uvicorn never gets endless heads, trailers, `Upgrade` or two `Host` headers.
 """
 
 from __future__ import annotations
@@ -18,18 +17,26 @@ import uvicorn
 
 from ir3de_gateway.api_errors import ApiError
 from ir3de_gateway.http.access import CURRENT_CONNECTION
-from ir3de_gateway.serving.connection_limit import ConnectionLimit
-from ir3de_gateway.serving.draining import close_when_idle
-from ir3de_gateway.serving.head_buffering import HeadBufferingTransport
-from ir3de_gateway.serving.plain_requests import CONNECTION_HEADERS, MAX_HEAD_BYTES, MAX_HEADERS, is_plain_request
-from ir3de_gateway.serving.refusals import build_answer, build_head_too_large, build_invalid_request, join_head
+from ir3de_gateway.serving.connections import (
+    CONNECTION_HEADERS,
+    MAX_HEAD_BYTES,
+    MAX_HEADERS,
+    ConnectionLimit,
+    HeadBufferingTransport,
+    build_answer,
+    build_head_too_large,
+    build_invalid_request,
+    close_when_idle,
+    is_plain_request,
+    join_head,
+)
 
 MAX_PIPELINED = 32  # requests that a client may send before the first of them is answered
 HEADER_TIMEOUT_S = 10.0
-REFUSAL_LINGER_S = 1.0  # that a refused connection stays open, so that the client can read why
+REJECTION_LINGER_S = 1.0  # that a rejected connection stays open, so that the client can read the error
 
 
-class RefusedRequestError(Exception):
+class RejectedRequestError(Exception):
     """Raised in a callback of the parser, which then stops."""
 
 
@@ -41,8 +48,8 @@ class RequestFilter(asyncio.Protocol):
 
     def __init__(self, **uvicorn_arguments: Any) -> None:
         self._uvicorn = uvicorn_arguments
-        self._inner: asyncio.Protocol | None = None  # uvicorn's protocol; None if the connection was refused
-        # made when it is needed: most connections need none
+        self._inner: asyncio.Protocol | None = None  # uvicorn's protocol; None if the connection was rejected
+        # created when it is needed: most connections need none
         self._parser: httptools.HttpRequestParser = None  # type: ignore[assignment]
         self._url = b""
         self._headers: list[tuple[bytes, bytes]] = []
@@ -61,17 +68,17 @@ class RequestFilter(asyncio.Protocol):
         self._is_ending = False  # the next request is the last one
         self._disconnect_callbacks: list[Callable[[], None]] = []
 
-    # what the socket calls -------------------------------------------------------------------------------------------
+    # called by the socket --------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._loop = asyncio.get_running_loop()
         self._socket = cast(asyncio.Transport, transport)
-        if not self.connections.admit(self):  # all places are taken by clients that are being served
+        if not self.connections.admit(self):  # every place has a client with a request in flight
             self._is_failed = True
             if self.connections.is_far_exceeded:
                 self._socket.abort()
             else:
-                self._refuse(ApiError(503, "too many clients are connected: try again later", retry_after=1))
+                self._reject(ApiError(503, "too many clients are connected: try again later", retry_after=1))
             return
         self._transport = HeadBufferingTransport(self._socket, self._loop)
         self._transport.linger = self._linger
@@ -95,7 +102,7 @@ class RequestFilter(asyncio.Protocol):
         is_between_requests = self._is_body_complete and not self._in_head and not self._is_ending
         if is_between_requests and self._unanswered < MAX_PIPELINED and is_plain_request(data):
             self._begin_request()
-            self._pass_on(data)
+            self._forward(data)
         else:
             self._rewrite(data)
         if self._unanswered > 1 and not self._socket.is_closing():  # the next request waits for the answer to the first
@@ -116,7 +123,7 @@ class RequestFilter(asyncio.Protocol):
         if self._inner is not None:
             self._inner.resume_writing()
 
-    # what the parser calls -------------------------------------------------------------------------------------------
+    # called by the parser --------------------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
         self._in_head, self._head_bytes = True, 0
@@ -149,7 +156,7 @@ class RequestFilter(asyncio.Protocol):
             self._output.append(b"0\r\n\r\n")
         self._is_body_complete = True
 
-    # what the application calls --------------------------------------------------------------------------------------
+    # called by the application ---------------------------------------------------------------------------------------
 
     def is_body_complete(self) -> bool:
         """Whether the whole request has arrived; it may be False a moment too long."""
@@ -158,7 +165,7 @@ class RequestFilter(asyncio.Protocol):
     def add_disconnect_callback(self, callback: Callable[[], None]) -> None:
         """Call `callback` when the client disconnects, which is noticed only while the socket is read."""
         self._disconnect_callbacks.append(callback)
-        if self._unanswered == 1:  # uvicorn pauses in a large body, and may not go on after its end
+        if self._unanswered == 1:  # uvicorn pauses in a large body, and may not resume after its end
             self._socket.resume_reading()
 
     def remove_disconnect_callback(self, callback: Callable[[], None]) -> None:
@@ -178,22 +185,22 @@ class RequestFilter(asyncio.Protocol):
             if self._in_head:
                 self._start_head_timer()
 
-    # what the limit of connections calls -----------------------------------------------------------------------------
+    # called by the connection limit ---------------------------------------------------------------------------------
 
     def close_idle(self) -> None:
-        """Close the connection, which waits for a request: another client needs its place at once."""
+        """Close the idle connection: another client needs its place at once."""
         self._socket.abort()
 
     # -----------------------------------------------------------------------------------------------------------------
 
     def _linger(self) -> None:
-        """uvicorn closes a connection that its client may keep: answer a request that is on its way already."""
+        """Close a connection that its client may reuse, after answering a request that is already on its way."""
         if not self._is_ending:
             self._is_ending = True
             close_when_idle(self._socket, lambda: self._in_head or self._unanswered > 0, self._close)
 
     def _close(self) -> None:
-        """Close now: nothing more is answered."""
+        """Close now, without answering more requests."""
         self._transport.linger = None
         self._transport.close()
 
@@ -204,7 +211,7 @@ class RequestFilter(asyncio.Protocol):
             self._transport.has_begun = False
 
     def _rewrite(self, data: bytes) -> None:
-        """Parse the data, and pass on the requests in it, or answer with an error."""
+        """Parse the data, and forward the requests in it to uvicorn, or answer with an error."""
         was_in_head, self._has_body = self._in_head, False
         was_in_body = not was_in_head and not self._is_body_complete
         problem: ApiError | None
@@ -220,7 +227,7 @@ class RequestFilter(asyncio.Protocol):
             self._end_chunk()
         if self._output:
             output, self._output = b"".join(self._output), []
-            self._pass_on(output)
+            self._forward(output)
         if problem is not None:
             self._fail(problem)
 
@@ -230,9 +237,9 @@ class RequestFilter(asyncio.Protocol):
                 self._parser.feed_data(data)
                 return
             except httptools.HttpParserUpgrade as upgrade:
-                # we stay with HTTP/1.1, as a server may: the rest is this request's body
+                # a server may stay with HTTP/1.1: the rest is this request's body
                 if self._parser.get_method() == b"CONNECT":
-                    self._problem = ApiError(405, "CONNECT is not possible here: this is no proxy")
+                    self._problem = ApiError(405, "CONNECT is not possible here: this is not a proxy")
                     raise httptools.HttpParserError from None
                 rest = data[upgrade.args[0] :]
                 self._headers = [pair for pair in self._headers if pair[0].lower() != b"upgrade"]
@@ -252,36 +259,36 @@ class RequestFilter(asyncio.Protocol):
             elif name == b"transfer-encoding":
                 self._is_chunked = True
                 if pair[1].lower() != b"chunked":
-                    message = "the only transfer-encoding that is known here is chunked"
-                    raise self._refuse_head(501, message, "unsupported_transfer_encoding")
+                    message = "the only supported transfer-encoding is chunked"
+                    raise self._reject_head(501, message, "unsupported_transfer_encoding")
             elif name in CONNECTION_HEADERS:
                 continue
             headers.append(pair)
         if self._is_ending:
-            headers.append((b"connection", b"close"))  # uvicorn says so in its answer, and closes
+            headers.append((b"connection", b"close"))  # uvicorn repeats it in its answer, and closes
         if hosts != 1 and (hosts or self._parser.get_http_version() != "1.0"):
-            raise self._refuse_head(400, f"a request needs one Host header, this one has {hosts}", "invalid_host")
+            raise self._reject_head(400, f"a request needs one Host header, this one has {hosts}", "invalid_host")
         if self._unanswered >= MAX_PIPELINED:
-            raise self._refuse_head(429, f"there may be {MAX_PIPELINED} unanswered requests on a connection")
+            raise self._reject_head(429, f"there may be {MAX_PIPELINED} unanswered requests on a connection")
         if not self._url.startswith(b"/"):  # an absolute URL, as for a proxy
             url = httptools.parse_url(self._url)
             self._url = (url.path or b"/") + (b"?" + url.query if url.query else b"")
         head = join_head(self._request_line(), headers)
         if len(head) > MAX_HEAD_BYTES or len(self._headers) > MAX_HEADERS:
             self._problem = build_head_too_large()
-            raise RefusedRequestError
+            raise RejectedRequestError
         return head
 
     def _request_line(self) -> bytes:
         parser = self._parser
         return b"%b %b HTTP/%b\r\n" % (parser.get_method(), self._url, parser.get_http_version().encode())
 
-    def _refuse_head(self, status: int, message: str, code: str = "") -> Exception:
+    def _reject_head(self, status: int, message: str, code: str = "") -> Exception:
         self._problem = ApiError(status, message, code)
-        return RefusedRequestError()
+        return RejectedRequestError()
 
     def _find_endless_part(self, size: int, *, was_in_head: bool, was_in_body: bool) -> ApiError | None:
-        """An error if a head, or what surrounds a body, is too large. A part that ended is not looked at."""
+        """An error if a head, or what surrounds a body, is too large. Complete parts are not checked."""
         if self._in_head:
             is_all_head = was_in_head or not (was_in_body or self._output)
             self._head_bytes += size if is_all_head else 0
@@ -293,14 +300,14 @@ class RequestFilter(asyncio.Protocol):
         return None
 
     def _end_chunk(self) -> None:
-        """One chunk for uvicorn of all that the client sent until now."""
+        """Combine what the client has sent so far into one chunk for uvicorn."""
         body = b"".join(self._body_pieces)
         self._body_pieces.clear()
         if body:
             self._output.append(b"%x\r\n%b\r\n" % (len(body), body))
 
-    def _pass_on(self, data: bytes) -> None:
-        """Give the data to uvicorn. What it answers at once is its refusal of a request."""
+    def _forward(self, data: bytes) -> None:
+        """Forward the data to uvicorn. An immediate answer is its rejection of a request."""
         assert self._inner is not None
         self._transport.holds_answers = True
         token = CURRENT_CONNECTION.set(self)  # uvicorn starts a task for the request, which inherits the value
@@ -315,23 +322,23 @@ class RequestFilter(asyncio.Protocol):
             self._fail(build_invalid_request())
 
     def _fail(self, problem: ApiError) -> None:
-        """Answer what cannot be used, and close; requests that came before it are answered first."""
+        """Answer an invalid request, and close; earlier requests are answered first."""
         self._is_failed = True
         self._stop_head_timer()
         if self._socket.is_closing():
             return
         is_own_body = self._unanswered == 1 and not self._is_body_complete and not self._transport.has_begun
         if self._unanswered == 0 or is_own_body:
-            self._refuse(problem)
+            self._reject(problem)
         # else `end_request` closes
 
-    def _refuse(self, problem: ApiError) -> None:
-        """Answer, and close a little later: closing at once would discard the answer if the client still sends."""
+    def _reject(self, problem: ApiError) -> None:
+        """Answer, and close a moment later: closing at once would discard the answer if the client still sends."""
         self._socket.pause_reading()
         self._socket.write(build_answer(problem))
         if self._socket.can_write_eof():
             self._socket.write_eof()
-        self._loop.call_later(REFUSAL_LINGER_S, self._socket.abort)
+        self._loop.call_later(REJECTION_LINGER_S, self._socket.abort)
 
     def _start_head_timer(self) -> None:
         if self._head_timer is None:

@@ -16,17 +16,17 @@ from types import FrameType
 
 from ir3de.errors import InputError
 
-POLL_S = 0.2  # that a signal may wait
+POLL_S = 0.2  # the longest that a signal waits
 START_TIMEOUT_S = 60.0  # for a new worker, when SIGHUP replaces them one by one
-STABLE_S = 10.0  # a worker that served for so long is replaced at once
+STABLE_S = 10.0  # a worker that served this long is replaced at once
 MAX_DELAY_S = 30.0  # between two attempts to start a worker
 MAX_FIRST_KILLS = 3  # of one worker, by signals, while none has served yet
-STOP_GRACE_S = 10.0  # after the time in which workers end their requests
-HURRY_GRACE_S = 2.0  # after a second interrupt: workers tell their clients that they stop
-PATIENCE_S = 0.5  # that a stop may take without a word
-WAITING = "stopping: %s, at most %g s. A second Ctrl-C does not wait"
+STOP_GRACE_S = 10.0  # after the time that requests have to finish
+HURRY_GRACE_S = 2.0  # after a second interrupt: workers report the stop to their clients
+PATIENCE_S = 0.5  # that a stop may take without a message
+WAITING = "stopping: %s, at most %g s. A second Ctrl-C stops at once"
 
-# runs in a new process; it sends None when it serves, or why it cannot
+# runs in a new process; it sends None when it serves, or the reason why it cannot
 Target = Callable[[Connection, socket.socket], None]
 
 logger = logging.getLogger("ir3de.gateway")
@@ -61,7 +61,7 @@ class Worker:
         return not self.process.is_alive()
 
     def interrupt(self) -> None:
-        """Tell it to wait for its requests no longer; where that cannot be told, it is killed."""
+        """Let it stop without waiting for its requests. Without signals, kill it."""
         if os.name != "posix" or self.process.pid is None:
             self.process.kill()
             return
@@ -106,13 +106,13 @@ class Supervisor:
         self._places = [Place() for _ in range(workers)]
         self._signals: list[int] = []
         self._has_served = False
-        self._trouble = ""  # what keeps workers from starting, as it was logged
+        self._start_error = ""  # why workers cannot start, as it was logged
         self._to_replace: list[Place] = []
         self._replacement: Worker | None = None
-        self._leaving: Worker | None = None  # it was replaced, and ends its requests
+        self._leaving: Worker | None = None  # it was replaced, and finishes its requests
 
     def serve(self) -> bool:
-        """Run until stopped; False if a second interrupt gave requests up."""
+        """Run until stopped; False if a second interrupt cancelled requests."""
         with self._collect_signals():
             try:
                 while not (stopping := self._read_signals()):
@@ -138,26 +138,26 @@ class Supervisor:
                 place.release()
 
     def _on_ready(self, worker: Worker) -> None:
-        if self._trouble:
-            self._trouble = ""
-            logger.info("worker %d serves: all is well again", worker.process.pid)
+        if self._start_error:
+            self._start_error = ""
+            logger.info("worker %d serves again", worker.process.pid)
         self._has_served = True
 
     def _on_end(self, place: Place) -> None:
         worker = place.worker
         assert worker is not None
         reason, code = worker.describe_end(), worker.process.exitcode or 0
-        if not self._has_served and (code >= 0 or place.failures >= MAX_FIRST_KILLS):  # others would fail likewise
+        if not self._has_served and (code >= 0 or place.failures >= MAX_FIRST_KILLS):  # others would fail the same way
             raise InputError(f"the gateway did not start: {reason}")
         if worker.is_ready:
             logger.warning("worker %d ended with code %s: starting another", worker.process.pid, code)
-        elif reason != self._trouble:  # once, not at each attempt
-            self._trouble = reason
+        elif reason != self._start_error:  # once, not at each attempt
+            self._start_error = reason
             serving = sum(one.worker is not None and one.worker.is_ready for one in self._places)
-            logger.error("a worker cannot start: %s. It is tried again; %d others serve", reason, serving)
+            logger.error("a worker cannot start: %s. The gateway retries; %d others serve", reason, serving)
 
     def _continue_replacing(self) -> None:
-        """Start a new worker, wait until it is ready, let an old one go, wait until it has gone, and so on."""
+        """Start a new worker, wait until it is ready, stop an old one, wait until it has ended, and so on."""
         if self._leaving is not None:
             if not self._leaving.has_ended:
                 return
@@ -183,14 +183,14 @@ class Supervisor:
             self._replacement = None
             self._to_replace.clear()
             why = new.describe_end() if new.has_ended else f"it was not ready within {START_TIMEOUT_S:g} s"
-            logger.error("a new worker did not start: %s. The old ones go on", why)
+            logger.error("a new worker did not start: %s. The old ones continue", why)
 
     def _stop(self, *, interrupted: bool = False) -> bool:
-        """Let every worker end its requests, but not after a second interrupt; kill those that do not end.
+        """Let every worker finish its requests, unless a second interrupt comes; kill those that do not end.
 
-        Whoever has `interrupted` it, and not sent SIGTERM, is told what it waits for.
+        After an interrupt, but not after SIGTERM, the log explains what the gateway waits for.
         """
-        self._listening.close()  # while any process has it open, new clients connect and then wait in vain
+        self._listening.close()  # while any process has it open, new clients connect and wait for nothing
         for worker in self._workers():
             worker.process.terminate()
         deadline = monotonic() + self._drain_seconds + STOP_GRACE_S
@@ -211,14 +211,14 @@ class Supervisor:
             elif not was_hurried and monotonic() > explain_at:
                 explain_at = deadline
                 busy = "1 worker" if len(running) == 1 else f"{len(running)} workers"
-                logger.info(WAITING, f"waiting for the requests of {busy} to end", self._drain_seconds)
+                logger.info(WAITING, f"waiting for the requests of {busy} to finish", self._drain_seconds)
         return not was_hurried
 
     def _wait(self) -> None:
-        """Until a worker ends or says something, or a signal may have come."""
+        """Wait until a worker ends or reports, or a signal may have arrived."""
         workers = self._workers()
-        talking = [worker.reports for worker in workers if not (worker.is_ready or worker.failure)]
-        wait([*talking, *(worker.process.sentinel for worker in workers)], POLL_S)
+        reporting = [worker.reports for worker in workers if not (worker.is_ready or worker.failure)]
+        wait([*reporting, *(worker.process.sentinel for worker in workers)], POLL_S)
 
     def _start(self) -> Worker:
         return Worker(self._target, self._listening)
@@ -228,7 +228,7 @@ class Supervisor:
         return [worker for worker in (*found, self._replacement, self._leaving) if worker is not None]
 
     def _read_signals(self) -> list[int]:
-        """Act on the signals that came; those that say stop."""
+        """Handle the signals that arrived; returns those that request a stop."""
         signals = list(self._signals)
         self._signals.clear()
         if getattr(signal, "SIGHUP", None) in signals:
