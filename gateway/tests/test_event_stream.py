@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ir3de_gateway.hooks.runner import AnswerTexts, StreamEvents
-from ir3de_gateway.telemetry.answer_facts import AnswerFacts
+from ir3de_gateway.telemetry.gen_ai import AnswerFacts
 from ir3de_gateway.translation.streams import ChatToMessages
 from ir3de_gateway.wire import FORMATS
 from ir3de_gateway.wire.event_relay import AccountingRelay, EventRelay

@@ -16,8 +16,7 @@ import api_answers
 import exchange_records as made
 import raw_sockets
 from ir3de_gateway.exchange_record import read_usage
-from ir3de_gateway.telemetry.answer_facts import AnswerFacts
-from ir3de_gateway.telemetry.gen_ai_metrics import MAX_MODELS, GenAiMetrics
+from ir3de_gateway.telemetry.gen_ai import MAX_MODELS, AnswerFacts, GenAiMetrics
 from ir3de_gateway.telemetry.tracing import Tracing
 from running_gateway import QUESTIONS, Running, failing
 

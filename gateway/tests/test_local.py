@@ -26,7 +26,7 @@ from ir3de.errors import ArtifactError, InputError  # noqa: E402
 from ir3de_gateway.app import create_app  # noqa: E402
 from ir3de_gateway.config.models import Config  # noqa: E402
 from ir3de_gateway.gateway import Gateway  # noqa: E402
-from ir3de_gateway.local.llama_cpp import DEMO_MODEL, PERSONAS, demo, local_model  # noqa: E402
+from ir3de_gateway.local import DEMO_MODEL, PERSONAS, demo, local_model  # noqa: E402
 from running_gateway import served  # noqa: E402
 
 HELLO: Any = [{"role": "user", "content": "Say hello."}]
@@ -175,7 +175,7 @@ def test_it_ends_at_once_whoever_is_being_answered() -> None:
 def test_it_does_not_outlive_a_gateway_that_is_killed() -> None:
     program = f"""
 import sys, time
-from ir3de_gateway.local.llama_cpp import local_model
+from ir3de_gateway.local import local_model
 with local_model({packaged_models.locate(DEMO_MODEL)!r}, slots=1, context=64, threads=1) as base_url:
     print(base_url, flush=True)
     time.sleep(60)
@@ -192,10 +192,10 @@ with local_model({packaged_models.locate(DEMO_MODEL)!r}, slots=1, context=64, th
 
 
 def test_what_is_no_model_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(InputError, match="there is no model file"), local_model(tmp_path / "nothing.gguf"):
+    with pytest.raises(InputError, match="does not exist"), local_model(tmp_path / "nothing.gguf"):
         pass
     (tmp_path / "text.gguf").write_text("hello")
-    text, said = local_model(tmp_path / "text.gguf"), r"cannot serve .*text\.gguf.*Is it a complete GGUF file"
+    text, said = local_model(tmp_path / "text.gguf"), r"cannot serve .*text\.gguf.*a complete GGUF file"
     with pytest.raises(ArtifactError, match=said), text:
         pass
     assert capfd.readouterr() == ("", "")  # llama.cpp's own words are for IR3DE_LOG_LEVEL=debug

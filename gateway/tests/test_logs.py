@@ -155,7 +155,7 @@ def test_a_full_disk_loses_lines_and_nothing_else(tmp_path: Path) -> None:
     command, environment = tiny.python_command(FULL, tmp_path / "log")
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert done.stdout == "3\n"
-    assert done.stderr.count("lines lost so far") == 1  # not once a request
+    assert done.stderr.count("lines dropped so far") == 1  # not once a request
     log = LogFile(str(tmp_path / "log"))
     log._is_torn = True
     log.write(b"c\n")
@@ -179,7 +179,7 @@ def test_a_log_that_nobody_reads_never_blocks_and_says_what_it_lost(
     log = LogFile("-")
     log._file = writer
     fill_pipe(log, b"x" * 99 + b"\n")
-    assert "cannot write to standard output: it takes lines more slowly than they come" in caplog.text
+    assert "cannot write to standard output: lines come faster than it accepts them" in caplog.text
     assert PROCESS_COUNTS.log_lines_dropped - before == log.lost > 0
     log.close(0.01)  # what waited is lost now
     assert log.lost > 900

@@ -19,9 +19,9 @@ import running_gateway
 import tiny
 from ir3de_gateway.config.models import Logs
 from ir3de_gateway.requests.substitution import Instead
+from ir3de_gateway.telemetry.log_lines import format_terminal_line
 from ir3de_gateway.telemetry.metrics import OUTCOMES
 from ir3de_gateway.telemetry.observer import Observer
-from ir3de_gateway.telemetry.terminal_lines import format_terminal_line
 from running_gateway import QUESTIONS
 
 ANYTHING = st.text(max_size=200) | st.sampled_from(["\n", "\x1b[31m", "\ud800", "字🙂", "\u2028", "a" * 5_000])

@@ -12,8 +12,7 @@ import pytest
 import exchange_records as made
 import running_gateway
 import tiny
-from ir3de_gateway.telemetry.otel import create_tracing
-from ir3de_gateway.telemetry.tracing import Trace, Tracing
+from ir3de_gateway.telemetry.tracing import Trace, Tracing, create_tracing
 
 otel = pytest.importorskip("opentelemetry.sdk.trace")
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor  # noqa: E402
@@ -105,7 +104,7 @@ def test_an_exporter_that_is_not_installed_is_a_message(
 def test_the_environment_or_the_embedding_program_turns_spans_on() -> None:
     script = """
 import json, os, sys
-from ir3de_gateway.telemetry.otel import create_tracing
+from ir3de_gateway.telemetry.tracing import create_tracing
 from ir3de_gateway.exchange_record import ExchangeRecord
 before = create_tracing() is None and "opentelemetry.trace" not in sys.modules  # nothing is even loaded
 os.environ["OTEL_TRACES_EXPORTER"] = "console"

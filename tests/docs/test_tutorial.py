@@ -16,7 +16,7 @@ from page_runner import GATEWAY
 
 from commands import run
 from ir3de.embedding import packaged_models
-from ir3de_gateway.local.llama_cpp import DEMO_MODEL
+from ir3de_gateway.local import DEMO_MODEL
 
 pytest.importorskip("xllamacpp")
 pytest.importorskip("openai")

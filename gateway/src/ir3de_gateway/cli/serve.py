@@ -120,7 +120,7 @@ def _open_source(
     from ir3de_gateway.config.load import Source, find_config_file, merge_overrides
 
     if demo:
-        from ir3de_gateway.local.llama_cpp import demo as run_local_experts
+        from ir3de_gateway.local import demo as run_local_experts
 
         own = overrides.get("router", {}).get("path")
         with run_local_experts(out.remark, router=own) as config:

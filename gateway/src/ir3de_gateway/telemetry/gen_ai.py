@@ -1,41 +1,77 @@
-"""Attributes of OpenTelemetry's conventions for generative AI (`gen_ai.*`), and our own beside them (`ir3de.*`)."""
+"""OpenTelemetry's conventions for generative AI: attributes (`gen_ai.*`, and our own `ir3de.*`), and metrics."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from ir3de_gateway.telemetry.answer_facts import AnswerFacts
+from ir3de_gateway.wire.event_stream import read_events
 
 if TYPE_CHECKING:
+    from opentelemetry.metrics import MeterProvider
+
     from ir3de_gateway.exchange_record import ExchangeRecord
 
 Attributes = dict[str, Any]
 
 MAX_CHARS = 100  # of a value that clients choose
-OPERATIONS = {"completions": "text_completion", "embeddings": "embeddings"}
-_CHATS = ("chat", "responses", "messages")
-_NUMBERS = {  # of a request's fields: the attribute, and whether it is a whole number
-    "temperature": ("gen_ai.request.temperature", False),
-    "top_p": ("gen_ai.request.top_p", False),
-    "top_k": ("gen_ai.request.top_k", False),
-    "frequency_penalty": ("gen_ai.request.frequency_penalty", False),
-    "presence_penalty": ("gen_ai.request.presence_penalty", False),
-    "max_tokens": ("gen_ai.request.max_tokens", True),
-    "max_completion_tokens": ("gen_ai.request.max_tokens", True),
-    "max_output_tokens": ("gen_ai.request.max_tokens", True),
-    "seed": ("gen_ai.request.seed", True),
-    "n": ("gen_ai.request.choice.count", True),
+MAX_ANSWER_CHARS = 200  # of a value that an expert chooses
+MAX_MODELS = 200  # experts choose the names of their models: further ones are `other`
+MAX_FINAL_EVENTS = 8  # read at the end of a stream: several choices may end one after the other
+UNKNOWN_PROVIDER = "openai_compatible"
+
+_OPERATIONS = {"responses": "chat", "messages": "chat", "completions": "text_completion"}  # others have the same name
+_FRACTIONS = ("temperature", "top_p", "top_k", "frequency_penalty", "presence_penalty")  # attributes of the same name
+_WHOLE_NUMBERS = {
+    "max_tokens": "max_tokens",
+    "max_completion_tokens": "max_tokens",
+    "max_output_tokens": "max_tokens",
+    "seed": "seed",
+    "n": "choice.count",
 }
+_HOSTS = {  # a host, or what it ends with
+    "api.openai.com": "openai",
+    ".api.openai.com": "openai",
+    ".openai.azure.com": "azure.ai.openai",
+    ".cognitiveservices.azure.com": "azure.ai.openai",
+    ".services.ai.azure.com": "azure.ai.inference",
+    ".inference.ai.azure.com": "azure.ai.inference",
+    "api.anthropic.com": "anthropic",
+    "generativelanguage.googleapis.com": "gcp.gemini",
+    "aiplatform.googleapis.com": "gcp.vertex_ai",
+    "-aiplatform.googleapis.com": "gcp.vertex_ai",
+    "api.cohere.com": "cohere",
+    "api.cohere.ai": "cohere",
+    "api.deepseek.com": "deepseek",
+    "api.groq.com": "groq",
+    ".ml.cloud.ibm.com": "ibm.watsonx.ai",
+    "api.mistral.ai": "mistral_ai",
+    "api.moonshot.ai": "moonshot_ai",
+    "api.moonshot.cn": "moonshot_ai",
+    "api.perplexity.ai": "perplexity",
+    "api.x.ai": "x_ai",
+    "openrouter.ai": "openrouter",
+    "api.together.xyz": "together_ai",
+    "api.fireworks.ai": "fireworks_ai",
+    "router.huggingface.co": "hugging_face",
+}
+_SERVERS = ("llama.cpp", "ollama", "vllm", "sglang", "litellm", "lm studio", "text-generation-inference", "triton")
+# the boundaries that the conventions name
+SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
+FIRST_SECONDS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
+TOKEN_SECONDS = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5)
+TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864)
 
 
 def name_operation(endpoint: str) -> str:
-    """What the conventions call the request of an endpoint.
+    """The name of an endpoint's operation in the conventions.
 
     >>> name_operation("responses"), name_operation("completions"), name_operation("rerank")
     ('chat', 'text_completion', 'rerank')
     """
-    return "chat" if endpoint in _CHATS else OPERATIONS.get(endpoint, endpoint)
+    return _OPERATIONS.get(endpoint, endpoint)
 
 
 def read_request_attributes(values: Mapping[str, Any]) -> Attributes:
@@ -45,14 +81,14 @@ def read_request_attributes(values: Mapping[str, Any]) -> Attributes:
     {'gen_ai.request.temperature': 0.0, 'gen_ai.request.max_tokens': 5}
     """
     found: Attributes = {}
-    for field, (attribute, is_whole) in _NUMBERS.items():
-        value = values.get(field)
-        if value is None or isinstance(value, bool) or not isinstance(value, (int, float)):
-            continue
-        if is_whole and isinstance(value, int) and abs(value) < 1 << 63:
-            found[attribute] = value
-        elif not is_whole and abs(value) < 1e9:
-            found[attribute] = float(value)
+    for name in _FRACTIONS:
+        value = values.get(name)
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e9:
+            found[f"gen_ai.request.{name}"] = float(value)
+    for name, attribute in _WHOLE_NUMBERS.items():
+        value = values.get(name)
+        if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 63:
+            found[f"gen_ai.request.{attribute}"] = value
     if found.get("gen_ai.request.choice.count") == 1:
         del found["gen_ai.request.choice.count"]
     kind = values.get("response_format")
@@ -67,7 +103,7 @@ def read_request_attributes(values: Mapping[str, Any]) -> Attributes:
 def build_span_attributes(
     record: ExchangeRecord, facts: AnswerFacts, usage: Mapping[str, Any], model: str, operation: str
 ) -> Attributes:
-    """The outcome of a request; `model` is what the expert was asked for."""
+    """The outcome of a request; `model` is the name that the expert was sent."""
     return {
         "gen_ai.operation.name": operation,
         "gen_ai.request.model": model or None,
@@ -100,15 +136,18 @@ def build_span_attributes(
 
 
 def build_decision_attributes(record: ExchangeRecord) -> Attributes:
-    """What the router decided."""
+    """The decision of the router."""
     decision = record.decision
-    chosen = {"ir3de.router": record.router or None, "ir3de.decided": record.decided}
-    instead = {"ir3de.reason": record.instead.text or None, "ir3de.instead": record.instead.kind or None}
+    chosen = {
+        "ir3de.router": record.router or None,
+        "ir3de.decided": record.decided,
+        "ir3de.reason": record.instead.text or None,
+        "ir3de.instead": record.instead.kind or None,
+    }
     if decision is None:
-        return {**chosen, **instead}
+        return chosen
     return {
         **chosen,
-        **instead,
         "ir3de.confidence": record.confidence,
         "ir3de.expected_score": record.expected_score,
         "ir3de.margin": record.margin,
@@ -118,31 +157,26 @@ def build_decision_attributes(record: ExchangeRecord) -> Attributes:
 
 
 def _build_usage_attributes(record: ExchangeRecord, usage: Mapping[str, Any]) -> Attributes:
-    read, written = _count(usage, "cache_read_input_tokens"), _count(usage, "cache_creation_input_tokens")
-    cached = _count(usage, "prompt_tokens_details", "cached_tokens")
-    if cached is None:
-        cached = _count(usage, "input_tokens_details", "cached_tokens")
-    thought = _count(usage, "completion_tokens_details", "reasoning_tokens")
-    if thought is None:
-        thought = _count(usage, "output_tokens_details", "reasoning_tokens")
+    cached = [(f"{name}_tokens_details", "cached_tokens") for name in ("prompt", "input")]
+    reasoning = [(f"{name}_tokens_details", "reasoning_tokens") for name in ("completion", "output")]
     return {
         "gen_ai.usage.input_tokens": record.prompt_tokens,
         "gen_ai.usage.output_tokens": record.completion_tokens,
-        "gen_ai.usage.cache_read.input_tokens": read if cached is None else cached,
-        "gen_ai.usage.cache_creation.input_tokens": written,
-        "gen_ai.usage.reasoning.output_tokens": thought,
+        "gen_ai.usage.cache_read.input_tokens": _count(usage, *cached, ("cache_read_input_tokens",)),
+        "gen_ai.usage.cache_creation.input_tokens": _count(usage, ("cache_creation_input_tokens",)),
+        "gen_ai.usage.reasoning.output_tokens": _count(usage, *reasoning),
     }
 
 
 def compute_first_chunk_seconds(record: ExchangeRecord) -> float | None:
-    """From asking the expert to the first piece of its stream."""
+    """From the request to the expert to the first piece of its stream."""
     if not record.stream or record.first_seconds is None or record.asked_seconds is None:
         return None
     return max(0.0, record.first_seconds - record.asked_seconds)
 
 
 def find_error_type(record: ExchangeRecord) -> str | None:
-    """Why a request failed, in one of a few words; None if it did not. A client that leaves is no error."""
+    """Why a request failed, in one of a few words; None if it did not. A client that disconnects is not an error."""
     return None if record.outcome in ("ok", "cancelled") else record.error or record.outcome
 
 
@@ -151,8 +185,170 @@ def drop_none(attributes: Mapping[str, Any]) -> Attributes:
     return {name: value for name, value in attributes.items() if value is not None}
 
 
-def _count(usage: Mapping[str, Any], *path: str) -> int | None:
-    found: Any = usage
-    for name in path:
-        found = found.get(name) if isinstance(found, Mapping) else None
-    return found if isinstance(found, int) and not isinstance(found, bool) and 0 <= found < 1 << 53 else None
+def _count(usage: Mapping[str, Any], *paths: tuple[str, ...]) -> int | None:
+    """The first number that stands at one of these places."""
+    for path in paths:
+        found: Any = usage
+        for name in path:
+            found = found.get(name) if isinstance(found, Mapping) else None
+        if isinstance(found, int) and not isinstance(found, bool) and 0 <= found < 1 << 53:
+            return found
+    return None
+
+
+@lru_cache(maxsize=4096)
+def find_provider_of_host(host: str) -> str | None:
+    """The provider that a well-known host belongs to.
+
+    >>> find_provider_of_host("api.openai.com"), find_provider_of_host("team.openai.azure.com")
+    ('openai', 'azure.ai.openai')
+    >>> find_provider_of_host("api.openai.com.example.org") is None
+    True
+    """
+    host = host.lower().rstrip(".")
+    if host.startswith("bedrock") and host.endswith((".amazonaws.com", ".api.aws")):
+        return "aws.bedrock"
+    for known, provider in _HOSTS.items():
+        if host == known or (known[0] in ".-" and host.endswith(known)):
+            return provider
+    return None
+
+
+def find_provider_of_headers(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+    """The kind of server that the headers of an answer name.
+
+    >>> find_provider_of_headers([(b"server", b"llama.cpp")])
+    'llama.cpp'
+    """
+    named = " ".join(value[:100].decode("latin-1").lower() for name, value in headers if name == b"server")
+    return next((server for server in _SERVERS if server in named), None)
+
+
+@dataclass(slots=True)
+class AnswerFacts:
+    """The model, the id and the finish reasons of an answer. Its text is not read.
+
+    >>> facts = AnswerFacts()
+    >>> facts.read({"id": "chatcmpl-1", "model": "law-7b", "choices": [{"finish_reason": "stop"}]})
+    >>> facts
+    AnswerFacts(model='law-7b', response_id='chatcmpl-1', finish_reasons=['stop'])
+    """
+
+    model: str = ""
+    response_id: str = ""
+    finish_reasons: list[str] = field(default_factory=list)
+
+    def read(self, answer: Mapping[str, Any]) -> None:
+        """Read a whole answer of any API, or one event of a stream."""
+        inner = answer.get("response", answer.get("message"))  # responses and messages put it there in a stream
+        if isinstance(inner, dict):
+            self.read(inner)
+        self.model = _read_text(answer.get("model")) or self.model
+        if not isinstance(inner, dict):
+            self.response_id = _read_text(answer.get("id")) or self.response_id
+        self._read_end(answer)
+
+    def read_events(self, head: bytes, tail: bytes) -> None:
+        """Read the first and the last events of a stream."""
+        first, last = ([event for event in read_events(part) if event.data is not None] for part in (head, tail))
+        for event in first[:1] + last[-MAX_FINAL_EVENTS:]:
+            if (found := event.parse()) is not None:  # else it is cut off, or not JSON
+                self.read(found)
+
+    def _read_end(self, answer: Mapping[str, Any]) -> None:
+        choices, delta = answer.get("choices"), answer.get("delta")
+        if isinstance(choices, list):
+            for choice in choices[:MAX_FINAL_EVENTS]:
+                self._add_reason(choice.get("finish_reason") if isinstance(choice, dict) else None)
+        self._add_reason(answer.get("stop_reason"))
+        if isinstance(delta, dict):
+            self._add_reason(delta.get("stop_reason"))
+        if answer.get("object") == "response" and answer.get("status") in ("completed", "incomplete", "failed"):
+            details = answer.get("incomplete_details")
+            self._add_reason(details.get("reason") if isinstance(details, dict) else answer["status"])
+
+    def _add_reason(self, reason: object) -> None:
+        if isinstance(reason, str) and reason:
+            self.finish_reasons.append(reason[:MAX_ANSWER_CHARS])
+
+
+def _read_text(value: object) -> str:
+    return value[:MAX_ANSWER_CHARS] if isinstance(value, str) else ""
+
+
+class GenAiMetrics:
+    """The instruments. They are recorded once a request, at its end."""
+
+    def __init__(self, provider: MeterProvider) -> None:
+        meter = provider.get_meter("ir3de_gateway")
+
+        def create(name: str, unit: str, bounds: tuple[float, ...], description: str) -> Any:
+            return meter.create_histogram(name, unit, description, explicit_bucket_boundaries_advisory=list(bounds))
+
+        client, server = "gen_ai.client", "gen_ai.server"
+        upstream, whole = "From the request to an expert to", "From a request to the gateway to"
+        self._operation = create(f"{client}.operation.duration", "s", SECONDS, f"{upstream} the end of its answer.")
+        self._first_chunk = create(
+            f"{client}.operation.time_to_first_chunk", "s", FIRST_SECONDS, f"{upstream} the first piece of its stream."
+        )
+        self._tokens = create(f"{client}.token.usage", "{token}", TOKENS, "Tokens, as experts count them.")
+        self._request = create(f"{server}.request.duration", "s", SECONDS, f"{whole} the last byte of its answer.")
+        self._first_token = create(
+            f"{server}.time_to_first_token", "s", FIRST_SECONDS, f"{whole} the first byte of its answer."
+        )
+        each = "Time per token of a stream after the first."
+        self._per_token = create(f"{server}.time_per_output_token", "s", TOKEN_SECONDS, each)
+        self._models: set[str] = set()
+
+    def record_failure(self, seconds: float, attributes: Attributes) -> None:
+        """Record a request to an expert that failed."""
+        self._operation.record(seconds, attributes)
+
+    def record(
+        self, record: ExchangeRecord, known: Attributes, server: Attributes, *, has_failed: bool = False
+    ) -> None:
+        """Record one request. `known` are the attributes of its span, `server` is the address of its expert.
+
+        If the last expert `has_failed`, its failure has been recorded before.
+        """
+        shared = {
+            "gen_ai.operation.name": known["gen_ai.operation.name"],
+            "gen_ai.provider.name": known["gen_ai.provider.name"],
+        }
+        if record.model:  # the client's own name for the model is not bounded
+            shared["gen_ai.request.model"] = record.model
+        if model := known.get("gen_ai.response.model"):
+            shared["gen_ai.response.model"] = self._limit(model)
+        self._record_client(record, known, {**shared, **server}, has_failed=has_failed)
+        self._record_server(record, shared)
+
+    def _record_client(
+        self, record: ExchangeRecord, known: Attributes, shared: Attributes, *, has_failed: bool
+    ) -> None:
+        if record.upstream_seconds is None:  # no expert was involved
+            return
+        if not has_failed:
+            error = find_error_type(record)
+            more = {} if error is None else {"error.type": error}
+            self._operation.record(record.upstream_seconds, {**shared, **more})
+        if (seconds := compute_first_chunk_seconds(record)) is not None:
+            self._first_chunk.record(seconds, shared)
+        for kind in ("input", "output"):
+            if (tokens := known.get(f"gen_ai.usage.{kind}_tokens")) is not None:
+                self._tokens.record(tokens, {**shared, "gen_ai.token.type": kind})
+
+    def _record_server(self, record: ExchangeRecord, shared: Attributes) -> None:
+        error, first, tokens = find_error_type(record), record.first_seconds, record.completion_tokens
+        self._request.record(record.total_seconds, shared if error is None else {**shared, "error.type": error})
+        if record.outcome != "ok" or first is None:
+            return
+        self._first_token.record(first, shared)
+        if record.stream and tokens is not None and tokens > 1:
+            self._per_token.record((record.total_seconds - first) / (tokens - 1), shared)
+
+    def _limit(self, model: str) -> str:
+        if model not in self._models:
+            if len(self._models) >= MAX_MODELS:
+                return "other"
+            self._models.add(model)
+        return model

@@ -1,11 +1,16 @@
-"""Lines of the access and the decision log, one JSON object each. No keys or headers; prompts only if configured."""
+"""Lines of the access log, as JSON or for a terminal, and of the decision log.
+
+They contain no keys and no headers, and prompts only if configured.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
+from time import localtime, strftime
 from typing import TYPE_CHECKING, Any
 
 from ir3de.serving import shorten_turn
@@ -17,6 +22,9 @@ if TYPE_CHECKING:
 MAX_NAME_CHARS = 100  # of values that clients choose: a line must fit into one write to a pipe
 MAX_TEXT_CHARS = 100_000  # routing reads the first thousand tokens
 MAX_RANKED = 10
+
+_EXPERT_WIDTH, _WHY_WIDTH, _MS_WIDTH, _TOKENS_WIDTH = 16, 25, 10, 18
+_DIM, _BOLD, _RED, _GREEN, _YELLOW, _RESET = (f"\x1b[{code}m" for code in (2, 1, 31, 32, 33, 0))
 
 _ROUTED = '"confidence": %.6f, "margin": %.6f, "route_us": %.1f, "ttft_ms": %.3f, "total_ms": %.3f'
 _json = json.dumps
@@ -32,32 +40,21 @@ def format_access_line(record: ExchangeRecord) -> bytes:
     )  # fmt: skip
     handed_on = _json(record.fallbacks[:MAX_RANKED]) if record.fallbacks else "[]"
     prompt_tokens, completion_tokens, cost = record.prompt_tokens, record.completion_tokens, record.cost
+    reasons = "".join(f', "{name}": {_json(value)}' for name, value in _describe_reasons(record).items())
+    replica = f'"replica": {_quote(record.replica)}, "retries": {record.retries}, ' if record.replica else ""
+    key = f', "key": {_quote(record.key[:MAX_NAME_CHARS])}' if record.key else ""
+    key += ', "estimated": true' if record.key and record.is_estimated else ""
+    cache = f', "cache": "{record.cache}"' if record.cache else ""
     return (
         f'{{"time": "{_format_time(record.started)}", "request_id": {_quote(record.request_id[:MAX_NAME_CHARS])}, '
-        f"{words}{_format_decision(record)}{_format_reasons(record)}, "
-        f'"fallbacks": {handed_on}, "resends": {record.resends}, '
-        f"{_format_replica(record) if record.replica else ''}"
+        f"{words}{_format_decision(record)}{reasons}, "
+        f'"fallbacks": {handed_on}, "resends": {record.resends}, {replica}'
         f'"prompt_tokens": {"null" if prompt_tokens is None else prompt_tokens}, '
         f'"completion_tokens": {"null" if completion_tokens is None else completion_tokens}, '
         f'"cost": {"null" if cost is None else f"{cost:.9g}"}, '
         f'"received_bytes": {record.received_bytes}, "sent_bytes": {record.sent_bytes}, '
-        f'"stream": {"true" if record.stream else "false"}{_format_key(record) if record.key else ""}'
-        f"{_format_cache(record) if record.cache else ''}}}\n"
+        f'"stream": {"true" if record.stream else "false"}{key}{cache}}}\n'
     ).encode()
-
-
-def _format_key(record: ExchangeRecord) -> str:
-    """Who asked, and whether tokens and cost are an estimate."""
-    estimated = ', "estimated": true' if record.is_estimated else ""
-    return f', "key": {_quote(record.key[:MAX_NAME_CHARS])}{estimated}'
-
-
-def _format_replica(record: ExchangeRecord) -> str:
-    return f'"replica": {_quote(record.replica)}, "retries": {record.retries}, '
-
-
-def _format_cache(record: ExchangeRecord) -> str:
-    return f', "cache": "{record.cache}"'
 
 
 def _format_decision(record: ExchangeRecord) -> str:
@@ -65,7 +62,7 @@ def _format_decision(record: ExchangeRecord) -> str:
     confidence, margin = (None, None) if record.decision is None else (record.confidence, record.margin)
     route, first, total = record.route_seconds, record.first_seconds, record.total_seconds * 1e3
     if confidence is not None and margin is not None and route is not None and first is not None:
-        return _ROUTED % (confidence, margin, route * 1e6, first * 1e3, total)  # most lines, and the fastest way
+        return _ROUTED % (confidence, margin, route * 1e6, first * 1e3, total)  # most lines, and the fastest
     expected = "" if record.expected_score is None else f'"expected_score": {record.expected_score:.6f}, '
     return (
         f'"confidence": {"null" if confidence is None else f"{confidence:.6f}"}, {expected}'
@@ -75,13 +72,8 @@ def _format_decision(record: ExchangeRecord) -> str:
     )
 
 
-def _format_reasons(record: ExchangeRecord) -> str:
-    """Which turn of a chat decided, and why the router abstained or another expert answers; nothing as a rule."""
-    return "".join(f', "{name}": {_json(value)}' for name, value in _describe_reasons(record).items())
-
-
 def _describe_reasons(record: ExchangeRecord) -> dict[str, Any]:
-    """The fields `chat`, `reason` and `instead`, as far as there is something to say."""
+    """The fields `chat`, `reason` and `instead`: which turn decided, and why another expert answers; most have none."""
     found: dict[str, Any] = {} if record.reason is None else {"chat": record.reason._asdict()}
     if reason := record.instead.text or ("" if record.decision is None else record.decision.reason):
         found["reason"] = reason
@@ -91,7 +83,7 @@ def _describe_reasons(record: ExchangeRecord) -> dict[str, Any]:
 
 
 def _shorten_turns(turns: Sequence[str]) -> list[str]:
-    """What routing reads of the last turns, as many as fit into `MAX_TEXT_CHARS`."""
+    """The part of the last turns that routing reads, as many as fit into `MAX_TEXT_CHARS`."""
     kept, left = list[str](), MAX_TEXT_CHARS
     for text in map(shorten_turn, reversed(turns)):
         left -= len(text)
@@ -151,8 +143,6 @@ def _round(value: float | None, digits: int) -> float | None:
     return None if value is None else round(value, digits)
 
 
-# Most lines have the same few words, so their quoted forms are cached.
-
 _MILLISECONDS = tuple(f".{milliseconds:03}Z" for milliseconds in range(1000))
 
 
@@ -161,22 +151,108 @@ def _format_second(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=1024)  # most lines have the same few words
 def _format_words(
-    method: str,
-    endpoint: str,
-    asked: str,
-    expert: str,
-    model: str,
-    status: int,
-    outcome: str,
-    error: str,
-    why: str,
+    method: str, endpoint: str, asked: str, expert: str, model: str, status: int, outcome: str, error: str, why: str,
     decided: str | None,
-) -> str:
+) -> str:  # fmt: skip
     return (
         f'"method": {_quote(method)}, "endpoint": {_quote(endpoint)}, "asked": {_quote(asked)}, '
         f'"expert": {_quote(expert)}, "decided": {_json(decided)}, "model": {_quote(model)}, '
         f'"status": {status}, "outcome": {_quote(outcome)}, '
         f'"error": {_quote(error)}, "why": {_quote(why)}, '
     )
+
+
+# for a terminal ------------------------------------------------------------------------------------------------------
+
+
+def wants_colours(file: int) -> bool:
+    """Whether a file is a terminal that shows colours (https://no-color.org)."""
+    return is_terminal(file) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def is_terminal(file: int) -> bool:
+    try:
+        return os.isatty(file)
+    except OSError:  # it is closed
+        return False
+
+
+def format_terminal_line(record: ExchangeRecord, *, colours: bool = False) -> bytes:
+    """One aligned line: time, status, expert, why, milliseconds, tokens; then anything unusual.
+
+    >>> from ir3de_gateway.exchange_record import ExchangeRecord
+    >>> record = ExchangeRecord("r", "chat", started=0, expert="law", status=200, total_seconds=0.4123, why="pinned")
+    >>> record.prompt_tokens, record.completion_tokens = 10, 5
+    >>> format_terminal_line(record)[9:].decode()
+    '200 law              pinned                        412 ms 10 + 5 tokens\\n'
+    """
+    expert = _fit(record.expert or "-", _EXPERT_WIDTH)
+    why = _fit(_describe_reason(record), _WHY_WIDTH)
+    milliseconds = f"{record.total_seconds * 1e3:,.0f} ms".replace(",", " ").rjust(_MS_WIDTH)
+    tokens = _describe_tokens(record).ljust(_TOKENS_WIDTH)
+    unusual = _describe_unusual(record)
+    status = f"{record.status or '---':>3}"
+    if colours:
+        colour = _GREEN if record.status < 400 else _YELLOW if record.status < 500 else _RED
+        status, expert, why = f"{colour}{status}{_RESET}", f"{_BOLD}{expert}{_RESET}", f"{_DIM}{why}{_RESET}"
+        unusual = f"{_YELLOW}{unusual}{_RESET}" if unusual else ""
+    line = f"{_format_clock(int(record.started))} {status} {expert} {why} {milliseconds} {tokens} {unusual}"
+    return f"{line.rstrip()}\n".encode(errors="backslashreplace")
+
+
+def _describe_reason(record: ExchangeRecord) -> str:
+    if not record.expert:
+        return f"{record.method} {record.endpoint}" if record.endpoint.startswith("/") else record.endpoint
+    why = record.why or ("routed" if record.reason is None else record.reason.why)
+    if why == "abstained" and record.decision is not None and record.decision.reason:
+        why = record.decision.reason  # which is more specific
+    return why if record.confidence is None else f"{why} {record.confidence:.2f}"
+
+
+def _describe_tokens(record: ExchangeRecord) -> str:
+    if record.prompt_tokens is None and record.completion_tokens is None:
+        return ""
+    return f"{record.prompt_tokens or 0} + {record.completion_tokens or 0} tokens"
+
+
+def _describe_unusual(record: ExchangeRecord) -> str:
+    failed = [f"{giver} {reason}" for giver, _, reason in record.fallbacks[:3]]
+    parts = [f"after {', '.join(failed)}"] if failed else []
+    if not failed and record.why != "abstained":
+        parts.append(record.instead.text)
+    parts.append(record.instead.kind)
+    if record.cache == "hit":
+        parts.append("from the cache")
+    if record.retries:
+        parts.append(f"{record.retries} {'retry' if record.retries == 1 else 'retries'}")
+    if record.expert and record.endpoint != "chat":
+        parts.append(record.endpoint)
+    if record.stream and record.first_seconds is not None:
+        parts.append(f"first byte {record.first_seconds * 1e3:.0f} ms")
+    if record.outcome not in ("ok", "client_error"):
+        parts.append(record.outcome)
+    if record.error and record.error != record.outcome:
+        parts.append(record.error)
+    if record.replica:  # which is empty if the expert has only one
+        parts.append(f"replica {record.replica}")
+    if record.key:
+        parts.append(f"key {record.key[:_EXPERT_WIDTH]}")
+    return _make_printable(", ".join(filter(None, parts)))
+
+
+def _fit(text: str, width: int) -> str:
+    text = _make_printable(text)
+    return f"{text[: width - 1]}…" if len(text) > width else text.ljust(width)
+
+
+def _make_printable(text: str) -> str:
+    """Without characters that move the cursor or change colours: clients choose some of it."""
+    text = text[:MAX_NAME_CHARS]
+    return text if text.isprintable() else "".join(char if char.isprintable() else "�" for char in text)
+
+
+@lru_cache(maxsize=4)
+def _format_clock(seconds: int) -> str:
+    return strftime("%H:%M:%S", localtime(seconds))

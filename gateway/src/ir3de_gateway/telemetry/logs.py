@@ -1,4 +1,4 @@
-"""Files that lines are appended to, without ever waiting for them: the access log, the decision log, standard error."""
+"""The files of the logs, which no request waits for: the access log, the decision log, standard error."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _count_lock = threading.Lock()
 
 
 class Command(enum.Enum):
-    """What the writing thread is asked for, besides lines."""
+    """What the writing thread does, besides writing lines."""
 
     REOPEN = enum.auto()
     END = enum.auto()
 
 
 class LineWriter:
-    """Appends lines in a thread of its own. If they come faster than they can be written, some are lost and counted."""
+    """Appends lines in a thread of its own. Lines that come too fast to be written are dropped and counted."""
 
     def __init__(self, file: int, name: str) -> None:
         self._file, self._name = file, name
@@ -45,14 +45,14 @@ class LineWriter:
         self._accepted_bytes = self._done_bytes = 0  # each is changed by one thread only
         self._thread: threading.Thread | None = None
         self._is_ending = threading.Event()
-        self._is_torn = False  # the last line was not written to its end
+        self._is_torn = False  # the last line is incomplete
         self.lost = 0
-        self._complain = 0.0
+        self._next_warning_at = 0.0
 
     def write(self, line: bytes) -> None:
-        """Append the line, soon."""
+        """Queue a line."""
         if self._accepted_bytes - self._done_bytes > MAX_QUEUE_BYTES:
-            self._report_loss("it takes lines more slowly than they come")
+            self._report_loss("lines come faster than it accepts them")
             return
         self._accepted_bytes += len(line)
         self._waiting.put(line)
@@ -61,7 +61,7 @@ class LineWriter:
             self._thread.start()
 
     def close(self, seconds: float = CLOSE_TIMEOUT_S) -> None:
-        """Write what waits, for so long at most; with 0 it is written later, and a second call waits for that."""
+        """Write the queued lines, for this long at most. With 0, return at once; a second call waits for them."""
         self._is_ending.set()
         if self._thread is None:
             self._close_file()
@@ -69,7 +69,7 @@ class LineWriter:
         self._waiting.put(Command.END)
         self._thread.join(seconds)
         if seconds and self._thread.is_alive():
-            self._report_loss(f"it took nothing for {seconds:g} s at the end", self._waiting.qsize())
+            self._report_loss(f"it accepted nothing for {seconds:g} s at the end", self._waiting.qsize())
 
     # in the thread ---------------------------------------------------------------------------------------------------
 
@@ -106,7 +106,7 @@ class LineWriter:
         while rest:
             try:
                 rest = rest[os.write(self._file, rest) :]
-            except BlockingIOError:  # somebody else made the pipe non-blocking
+            except BlockingIOError:  # another process made the pipe non-blocking
                 select.select([], [self._file], [], 1.0)
             except OSError as error:
                 self._report_loss(error.strerror or str(error), min(len(lines), rest.count(b"\n")))
@@ -128,10 +128,10 @@ class LineWriter:
         with _count_lock:
             self.lost += lines
             PROCESS_COUNTS.log_lines_dropped += lines
-            if monotonic() < self._complain:
+            if monotonic() < self._next_warning_at:
                 return
-            self._complain = monotonic() + WARN_INTERVAL_S
-        _log.warning("cannot write to %s: %s. %d lines lost so far", self._name, why, self.lost)
+            self._next_warning_at = monotonic() + WARN_INTERVAL_S
+        _log.warning("cannot write to %s: %s. %d lines dropped so far", self._name, why, self.lost)
 
 
 class LogFile(LineWriter):
@@ -166,7 +166,7 @@ class LogFile(LineWriter):
         try:
             fresh = _open(self._path)
         except ArtifactError as error:
-            self._report_loss(str(error), lines=0)  # go on with the old file
+            self._report_loss(str(error), lines=0)  # continue with the old file
             return
         os.close(self._file)
         self._file, self._is_torn = fresh, False
@@ -178,7 +178,7 @@ class LogFile(LineWriter):
 
 
 class StandardErrorHandler(logging.Handler):
-    """Writes messages to standard error, and never waits for whoever reads it."""
+    """Writes log messages to standard error without blocking."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -203,14 +203,14 @@ def _open(path: Path) -> int:
 
 
 def explain_unwritable(path: Path) -> str | None:
-    """Why a log cannot be written there; None if it can. No file is made."""
+    """Why a log cannot be written there; None if it can. No file is created."""
     try:
         if path.is_dir():
             return _refuse(path, os.strerror(errno.EISDIR))
         if not path.exists() and not path.parent.is_dir():
             return _refuse(path, os.strerror(errno.ENOENT))
         is_allowed = os.access(path, os.W_OK) if path.exists() else os.access(path.parent, os.W_OK | os.X_OK)
-    except OSError as error:  # a name that is too long, or a folder that may not be entered
+    except OSError as error:  # the name is too long, or the folder is not accessible
         return _refuse(path, error.strerror or str(error))
     return None if is_allowed else _refuse(path, os.strerror(errno.EACCES))
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from platform import python_version
-from time import monotonic
+from time import monotonic, process_time, time
 from typing import TYPE_CHECKING, get_args
 
 from prometheus_client.core import InfoMetricFamily
@@ -22,8 +25,12 @@ from ir3de_gateway.requests.eligibility import REFUSAL_LABELS
 from ir3de_gateway.store.workers import WorkerPlace
 from ir3de_gateway.telemetry.counts import PROCESS_COUNTS, Counts, Dump
 from ir3de_gateway.telemetry.key_metrics import KeyMetrics, build_budget_metrics
-from ir3de_gateway.telemetry.process_gauges import ProcessGauges
 from ir3de_gateway.telemetry.replica_metrics import ReplicaMetrics
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     from ir3de_gateway.experts.snapshot import LiveSnapshot
@@ -31,12 +38,12 @@ if TYPE_CHECKING:
 
 NO_EXPERT = "none"  # the label for names that are not experts
 OUTCOMES = get_args(Outcome)
-REASONS = (  # of fallbacks; why another expert answers
+REASONS = (  # of fallbacks, and of answers of another expert
     "connect", "timeout", "408", "429", "5xx", "busy", "resting", "cooling", "garbage", "broken", "resources", "other",
     *REFUSAL_LABELS, "pinned", "shadow",
 )  # fmt: skip
 STATUS_CLASSES = ("none", "1xx", "2xx", "3xx", "4xx", "5xx", "none", "none", "none", "none")  # none was sent
-MIN_QUEUE_S = 0.001  # a request that had a place at once did not wait
+MIN_QUEUE_S = 0.001  # a request that got a place at once did not wait
 BREAKER_VALUES = {"closed": 0, "half-open": 1, "open": 2, "cooling": 3}
 
 ROUTE_BUCKETS = (1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 5e-2, 0.1)
@@ -46,10 +53,12 @@ CONFIDENCE_BUCKETS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1
 WARN_INTERVAL_S = 60.0
 
 _log = logging.getLogger("ir3de.gateway")
+_MEGABYTE = 1 << 20
+_STARTED = time()  # this module is loaded when the process starts
 
 
 class Metrics:
-    """The metrics of one gateway: plain numbers, shown to Prometheus together with those of the other workers.
+    """The metrics of one gateway, exported to Prometheus together with those of the other workers.
 
     A new counter is one line here; `metrics.resends["law"] += 1` counts.
     """
@@ -58,59 +67,42 @@ class Metrics:
         self._live, self._place = live, place
         self.keys: KeyRegistry | None = None  # where there is a keys file
         counts = self._counts = Counts()
-        self._requests = counts.add_counter("ir3de_requests", "Requests.", "expert", "outcome")
-        self._responses = counts.add_counter(
-            "ir3de_http_responses", "Responses to clients, also those that no expert gave.", "endpoint", "status"
-        )
-        self._route = counts.add_histogram("ir3de_route_seconds", "Time to decide on an expert.", ROUTE_BUCKETS)
-        self._confidence = counts.add_histogram(
-            "ir3de_confidence", "Confidence of decisions, where it is a probability.", CONFIDENCE_BUCKETS
-        )
-        self._abstained = counts.add_counter("ir3de_abstain", "Decisions on which the router abstained.")
-        self._fallbacks = counts.add_counter(
-            "ir3de_fallback", "Requests handed on to another expert.", "from", "to", "reason"
-        )
-        self._instead = counts.add_counter(
-            "ir3de_instead", "Answers of another expert than the decided one.", "decided", "answered", "reason"
-        )
-        self._upstream = counts.add_histogram(
-            "ir3de_upstream_seconds", "From asking an expert to the end of its answer.", ANSWER_BUCKETS, "expert"
-        )
-        self._ttft = counts.add_histogram(
-            "ir3de_ttft_seconds", "From a request to the first byte of its answer.", ANSWER_BUCKETS, "expert"
-        )
-        self._queue = counts.add_histogram(
-            "ir3de_queue_seconds", "Time in line for an expert, of requests that had to wait.", ANSWER_BUCKETS, "expert"
-        )
-        self._tokens = counts.add_counter("ir3de_tokens", "Tokens, as experts count them.", "expert", "direction")
-        self._cost = counts.add_counter("ir3de_cost", "Tokens times their prices.", "expert")
-        self.resends = counts.add_counter(
-            "ir3de_resends", "Requests sent again because a kept connection had closed.", "expert"
-        )
+        counter, gauge, histogram = counts.add_counter, counts.add_gauge, counts.add_histogram
+        self._requests = counter("ir3de_requests", "Requests.", "expert", "outcome")
+        self._responses = counter("ir3de_http_responses", "Responses to clients.", "endpoint", "status")
+        self._route = histogram("ir3de_route_seconds", "Time to decide on an expert.", ROUTE_BUCKETS)
+        self._confidence = histogram("ir3de_confidence", "Confidence, if it is a probability.", CONFIDENCE_BUCKETS)
+        self._abstained = counter("ir3de_abstain", "Decisions on which the router abstained.")
+        self._fallbacks = counter("ir3de_fallback", "Requests passed to another expert.", "from", "to", "reason")
+        other = "Answers of another expert than the decided one."
+        self._instead = counter("ir3de_instead", other, "decided", "answered", "reason")
+        upstream = "From the request to an expert to the end of its answer."
+        self._upstream = histogram("ir3de_upstream_seconds", upstream, ANSWER_BUCKETS, "expert")
+        ttft = "From a request to the first byte of its answer."
+        self._ttft = histogram("ir3de_ttft_seconds", ttft, ANSWER_BUCKETS, "expert")
+        queue = "Time in the queue of an expert, of requests that had to wait."
+        self._queue = histogram("ir3de_queue_seconds", queue, ANSWER_BUCKETS, "expert")
+        self._tokens = counter("ir3de_tokens", "Tokens, as experts count them.", "expert", "direction")
+        self._cost = counter("ir3de_cost", "Tokens times their prices.", "expert")
+        self.resends = counter("ir3de_resends", "Requests sent again because a kept connection had closed.", "expert")
         self._of_keys = KeyMetrics(counts)
-        self._cache = counts.add_counter("ir3de_cache", "Looks into the response cache.", "result")
-        self._hooks = counts.add_counter("ir3de_hook_calls", "Calls of hooks.", "hook", "outcome")
+        self._cache = counter("ir3de_cache", "Lookups in the response cache.", "result")
+        self._hooks = counter("ir3de_hook_calls", "Calls of hooks.", "hook", "outcome")
         self._of_process = {
-            "log_lines_dropped": counts.add_counter("ir3de_log_lines_dropped", "Log lines that could not be written."),
-            "connections_refused": counts.add_counter("ir3de_connections_refused", "Connections beyond the limit."),
-            "connections_closed_idle": counts.add_counter(
-                "ir3de_connections_closed_idle", "Idle connections closed to make room for new ones."
-            ),
+            "log_lines_dropped": counter("ir3de_log_lines_dropped", "Log lines that could not be written."),
+            "connections_refused": counter("ir3de_connections_refused", "Connections beyond the limit."),
+            "connections_closed_idle": counter("ir3de_connections_closed_idle", "Idle connections closed for others."),
         }
         self._seen_of_process = dict.fromkeys(self._of_process, 0)
-        self._connections = counts.add_gauge("ir3de_connections", "Clients that are connected.")
-        self._in_flight = counts.add_gauge("ir3de_in_flight", "Requests being answered.", "expert")
-        self._waiting = counts.add_gauge("ir3de_waiting", "Requests in line for an expert.", "expert")
-        self._breaker = counts.add_gauge(
-            "ir3de_breaker_state", "0 closed, 1 half-open, 2 open, 3 cooling.", "expert", adds_up=False
-        )
+        self._connections = gauge("ir3de_connections", "Clients that are connected.")
+        self._in_flight = gauge("ir3de_in_flight", "Requests being answered.", "expert")
+        self._waiting = gauge("ir3de_waiting", "Requests in the queue of an expert.", "expert")
+        states = "0 closed, 1 half-open, 2 open, 3 cooling."
+        self._breaker = gauge("ir3de_breaker_state", states, "expert", adds_up=False)
+        at_once, in_line = "Requests that an expert gets at once.", "Requests that may wait for an expert."
         self._limits = {
-            "limit": counts.add_gauge(
-                "ir3de_concurrency_limit", "Requests that an expert gets at once.", "expert", adds_up=False
-            ),
-            "queue": counts.add_gauge(
-                "ir3de_queue_limit", "Requests that may be in line for an expert.", "expert", adds_up=False
-            ),
+            "limit": gauge("ir3de_concurrency_limit", at_once, "expert", adds_up=False),
+            "queue": gauge("ir3de_queue_limit", in_line, "expert", adds_up=False),
         }
         self._process = ProcessGauges(counts)
         self.replicas = ReplicaMetrics(counts)
@@ -126,7 +118,7 @@ class Metrics:
         return expert if expert in self._experts or expert in self._live.snapshot.experts else NO_EXPERT
 
     def count_cache(self, result: str) -> None:
-        """Count a look into the response cache."""
+        """Count a lookup in the response cache."""
         self._cache[result] += 1
 
     def count_hook(self, hook: str, outcome: str) -> None:
@@ -148,10 +140,8 @@ class Metrics:
             if record.decision.abstained:
                 self._abstained[()] += 1
         if record.instead.label and record.decided is not None and record.first_seconds is not None:
-            has_endpoint = (
-                record.decided not in self._live.snapshot.router.experts
-            )  # else it is one of a few names, too
-            decided = self.get_label(record.decided) if has_endpoint else record.decided
+            is_routed = record.decided in self._live.snapshot.router.experts
+            decided = record.decided if is_routed else self.get_label(record.decided)
             self._instead[decided, expert, limit_reason(record.instead.label)] += 1
         for giver, taker, reason in record.fallbacks:
             self._fallbacks[self.get_label(giver), self.get_label(taker), limit_reason(reason)] += 1
@@ -171,12 +161,12 @@ class Metrics:
             self._of_keys.observe(record, expert)
 
     def count_refusal(self, key: str, code: str) -> None:
-        """Count a request that was refused; `key` is empty if it came with none, or with an unknown one."""
+        """Count a rejected request; `key` is empty if it came without a known key."""
         if key:
             self._of_keys.count_refusal(key, code)
 
     def count_response(self, endpoint: str, status: int) -> None:
-        """Count a response that no expert gave."""
+        """Count a response without an expert."""
         self._responses[endpoint, STATUS_CLASSES[status // 100 % 10]] += 1
 
     def _add_expert(self, name: str) -> str:
@@ -233,7 +223,7 @@ class Metrics:
                 _log.warning("other workers do not see this one's metrics: %s", error)
 
     def scrape(self, accept: str = "") -> tuple[bytes, str]:
-        """Everything in the format that the client prefers, and its content type; the own numbers as of `refresh`."""
+        """All metrics in the format that the client prefers, and its content type; this worker's as of `refresh`."""
         encode, content_type = choose_encoder(accept)
         registry = CollectorRegistry()
         described = [_describe_build(), _describe_router(self._live)]
@@ -249,6 +239,45 @@ class Metrics:
                 number = int(path.stem.partition("-")[2])
                 if number != self._place.number and (dump := _read_dump(path)) is not None:
                     yield dump, self._place.is_alive(number)
+
+
+class ProcessGauges:
+    """The resources of a worker, under the names of Prometheus' own clients.
+
+    Numbers are rounded, so that an idle worker has nothing new to publish.
+    """
+
+    def __init__(self, counts: Counts) -> None:
+        self._started = counts.add_gauge(
+            "process_start_time_seconds", "When the youngest worker started, since 1970.", adds_up=False
+        )
+        self._memory = counts.add_gauge("process_resident_memory_bytes", "Resident memory of all workers.")
+        self._files = counts.add_gauge("process_open_fds", "Open files of all workers.")
+        self._max_files = counts.add_gauge("process_max_fds", "Files that all workers may open.")
+        self._cpu = counts.add_counter("process_cpu_seconds", "CPU time of all workers.")
+        self._seen_cpu = 0.0
+        self._started[()] = round(_STARTED, 3)
+
+    def refresh(self) -> None:
+        """Read the numbers again."""
+        self._memory[()] = _read_memory() // _MEGABYTE * _MEGABYTE
+        with suppress(OSError):  # no /proc
+            self._files[()] = Path("/proc/self/fd").stat().st_size  # their number, since Linux 6.2
+        if resource is not None:
+            self._max_files[()] = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        now = round(process_time(), 1)
+        self._cpu[()] += now - self._seen_cpu
+        self._seen_cpu = now
+
+
+def _read_memory() -> int:
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):  # no /proc: the largest it ever was is better than nothing
+        if resource is None:
+            return 0
+        unit = 1 if sys.platform == "darwin" else 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 class _Scrape(Collector):
@@ -268,7 +297,7 @@ def _describe_build() -> Metric:
 
 
 def _describe_router(live: LiveSnapshot) -> Metric:
-    """The router that decides now."""
+    """The current router."""
     router = live.snapshot.router
     facts = {
         "digest": live.snapshot.digest,
@@ -276,7 +305,7 @@ def _describe_router(live: LiveSnapshot) -> Metric:
         "scorer": type(router.scorer).__name__,
         "selector": type(router.selector).__name__,
     }
-    return InfoMetricFamily("ir3de_router", "The router that decides.", value=facts)
+    return InfoMetricFamily("ir3de_router", "The current router.", value=facts)
 
 
 def limit_reason(reason: str) -> str:
@@ -295,7 +324,7 @@ def _path(folder: Path, number: int) -> Path:
 
 
 def _read_dump(path: Path) -> Dump | None:
-    """The numbers that a worker published, or None if there are none that can be read."""
+    """The numbers that a worker published; None if they cannot be read."""
     try:
         dump: Dump = json.loads(path.read_bytes())
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Metrics, logs and traces of each request: one call when it ends."""
+"""Records each request in metrics, logs and traces, with one call when it ends."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 import signal
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from time import perf_counter, time
@@ -20,13 +20,18 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ir3de_gateway.exchange_record import ExchangeRecord, Outcome
 from ir3de_gateway.store.workers import WorkerPlace, get_worker_folder
-from ir3de_gateway.telemetry.log_lines import MAX_NAME_CHARS, format_access_line, format_decision_line
+from ir3de_gateway.telemetry.log_lines import (
+    MAX_NAME_CHARS,
+    format_access_line,
+    format_decision_line,
+    format_terminal_line,
+    is_terminal,
+    wants_colours,
+)
 from ir3de_gateway.telemetry.logs import STANDARD_OUTPUT, LogFile
 from ir3de_gateway.telemetry.metrics import Metrics
-from ir3de_gateway.telemetry.otel import create_tracing
-from ir3de_gateway.telemetry.quiet_requests import is_quiet, name_endpoint
-from ir3de_gateway.telemetry.terminal_lines import format_terminal_line, is_terminal, wants_colours
-from ir3de_gateway.telemetry.tracing import Tracing
+from ir3de_gateway.telemetry.tracing import Tracing, create_tracing
+from ir3de_gateway.wire import FORMATS
 
 if TYPE_CHECKING:
     from ir3de_gateway.api_errors import ApiError
@@ -41,9 +46,25 @@ PUBLISH_INTERVAL_S = 1.0  # seconds, where there are other workers
 
 _log = logging.getLogger("ir3de.gateway")
 
+_PROBES = frozenset(("/livez", "/readyz", "/health"))
+_PREFIXES = (  # of paths, and the names of their endpoints
+    ("/v1/route", "route"),
+    ("/v1/models", "models"),
+    ("/v1/", "other"),
+    ("/admin", "admin"),
+    ("/page/", "page"),
+)
+_ENDPOINTS: dict[str, str] = {
+    "/": "page",
+    "/metrics": "metrics",
+    "/version": "info",
+    "/openapi.json": "info",
+    **{f"/v1/{path}": wire.capability for path, wire in FORMATS.items()},  # rejected before an expert was chosen
+}
+
 
 class Observer:
-    """Records finished requests in metrics and logs. Errors in here are logged, and never stop a request."""
+    """Records finished requests in metrics and logs. Errors here are logged, and never affect a request."""
 
     def __init__(self, live: LiveSnapshot) -> None:
         self._live = live
@@ -64,24 +85,21 @@ class Observer:
         self._flush_timer: asyncio.TimerHandle | None = None
 
     def request_started(self, expert: str) -> None:
-        """An expert is being asked."""
+        """A request to an expert begins."""
         self.in_flight[expert] += 1
         if self._place is not None and self._timer is None:
             self._publish()
 
     def request_ended(self, expert: str) -> None:
-        """Its answer has ended, or was given up."""
+        """A request to an expert ends."""
         self.in_flight[expert] -= 1
 
     def count_health_check(self, replica: Replica, is_good: bool) -> None:
-        """A replica was checked."""
+        """Count the health check of a replica."""
         self.metrics.replicas.health_checks[replica.name, replica.label, "ok" if is_good else "failed"] += 1
 
     def observe(self, record: ExchangeRecord) -> None:
-        """Queue the record of a finished request; records are written a moment later, several at a time.
-
-        This takes half the time of writing them one by one, and no request waits for it.
-        """
+        """Queue the record of a finished request. Records are written a moment later, in batches, at half the cost."""
         self._pending.append(record)
         if self._flush_timer is None:
             try:
@@ -120,7 +138,7 @@ class Observer:
     def log_access(
         self, scope: Scope, status: int, *, began: float | None = None, error: str = "", sent: int = 0
     ) -> None:
-        """Count a request that asked no expert, and write its line of the access log, unless it needs none."""
+        """Count a request that involved no expert, and log it unless it is quiet."""
         path, method = str(scope.get("path", ""))[:MAX_NAME_CHARS], scope["method"]
         self.metrics.count_response(name_endpoint(path), status)
         if self._access is None or is_quiet(method, path, status, scope["state"]["headers"]):
@@ -142,12 +160,12 @@ class Observer:
         self._access.write(self._format_access(record))
 
     def record_refusal(self, scope: Scope, problem: ApiError) -> None:
-        """Count and log a request that was refused before it reached an endpoint."""
+        """Count and log a request that was rejected before it reached an endpoint."""
         self.metrics.count_refusal(scope["state"]["key"].name, problem.code)
         self.log_access(scope, problem.status, error=problem.code)
 
     def wrap(self, app: ASGIApp) -> ASGIApp:
-        """Wrap an application so that its requests are in the access log."""
+        """Wrap an application so that its requests are logged."""
 
         async def log_request(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] != "http":
@@ -163,7 +181,7 @@ class Observer:
 
             try:
                 await app(scope, receive, count_and_send)
-            except asyncio.CancelledError:  # the gateway stops, and whoever gave the request its id says so
+            except asyncio.CancelledError:  # the gateway stops
                 status = status or 503
                 raise
             finally:
@@ -173,14 +191,14 @@ class Observer:
         return log_request
 
     def reopen(self) -> None:
-        """Open the log files again, for SIGHUP. Rotated files are also noticed without it, within a second."""
+        """Open the log files again, on SIGHUP. Rotated files are also noticed without it, within a second."""
         self.flush()
         for lines in (self._access, self._decisions):
             if lines is not None:
                 lines.reopen()
 
     def handle_sighup(self, reload: Callable[[], None] = lambda: None) -> None:
-        """Reopen the logs on SIGHUP, and `reload`; not at a terminal, where it means that the terminal was closed."""
+        """On SIGHUP, reopen the logs and call `reload`. At a terminal, SIGHUP means that the terminal was closed."""
         hangup = getattr(signal, "SIGHUP", None)
         if hangup is None or (sys.stdin is not None and sys.stdin.isatty()):
             return
@@ -197,7 +215,7 @@ class Observer:
         return [Route("/metrics", self._get_metrics, methods=["GET"])]
 
     def close(self) -> None:
-        """Publish the metrics a last time, and close the logs."""
+        """Publish the metrics once more, and close the logs."""
         self.flush()
         self._closed = True
         if self._timer is not None:
@@ -231,7 +249,7 @@ class Observer:
                 self._timer = asyncio.get_running_loop().call_later(PUBLISH_INTERVAL_S, self._publish)
 
     def _open_logs(self, logs: Logs) -> None:
-        """Open the logs of a configuration; those that stay are left as they are."""
+        """Open the logs of a configuration. Logs whose path did not change stay open."""
         before, self._logs = self._logs, logs
         if before is None or before.access != logs.access:
             self._access = self._replace_log(self._access, logs.access)
@@ -248,8 +266,35 @@ class Observer:
 
 
 def _choose_format(logs: Logs) -> Callable[[ExchangeRecord], bytes]:
-    """How lines of the access log are written: for people at a terminal, for programs elsewhere."""
-    is_seen = logs.access == STANDARD_OUTPUT and is_terminal(1)
-    if logs.format == "json" or (logs.format == "auto" and not is_seen):
+    """The format of the access log: readable lines on a terminal, JSON elsewhere."""
+    on_terminal = logs.access == STANDARD_OUTPUT and is_terminal(1)
+    if logs.format == "json" or (logs.format == "auto" and not on_terminal):
         return format_access_line
-    return partial(format_terminal_line, colours=is_seen and wants_colours(1))
+    return partial(format_terminal_line, colours=on_terminal and wants_colours(1))
+
+
+def name_endpoint(path: str) -> str:
+    """One of a few labels for any path, because clients choose paths.
+
+    >>> name_endpoint("/livez"), name_endpoint("/page/app.js"), name_endpoint("/v1/messages"), name_endpoint("/x")
+    ('probe', 'page', 'messages', 'other')
+    """
+    if path in _PROBES:
+        return "probe"
+    if (known := _ENDPOINTS.get(path)) is not None:
+        return known
+    return next((name for prefix, name in _PREFIXES if path.startswith(prefix)), "other")
+
+
+def is_quiet(method: str, path: str, status: int, headers: Mapping[bytes, bytes]) -> bool:
+    """Whether a request is not logged: probes, files, and the requests that the page repeats, if they succeed.
+
+    >>> is_quiet("GET", "/metrics", 200, {}), is_quiet("GET", "/metrics", 500, {}), is_quiet("PUT", "/admin", 200, {})
+    (True, False, False)
+    """
+    if status >= 400:
+        return False
+    if method in ("GET", "HEAD") and not path.startswith("/v1/"):
+        return True
+    from_page = headers.get(b"sec-fetch-site") == b"same-origin"  # browsers set it, and no script can
+    return from_page and (path == "/v1/route" or method == "GET")

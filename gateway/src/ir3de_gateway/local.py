@@ -1,4 +1,8 @@
-"""Experts on the gateway's own machine: a GGUF file served by llama.cpp, and a whole demo of five of them."""
+"""Experts on this machine: a GGUF file served by llama.cpp, and a demo of five experts. docs/local-experts.md.
+
+llama.cpp runs in a process of its own, `python -m ir3de_gateway.local`, because its server holds the interpreter's lock
+while it loads, and waits for all clients when it stops. The process ends when its standard input ends.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,12 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from ir3de.corpora import examples as examples
 from ir3de.embedding import packaged_models
@@ -22,7 +27,8 @@ from ir3de_gateway.config.models import Config, Logs, RouterConfig
 
 DEMO_MODEL = "smollm2-135m"
 DEFAULT_SLOTS, DEFAULT_CONTEXT_TOKENS, DEFAULT_ANSWER_TOKENS = 4, 2048, 256
-STOP_TIMEOUT_S = 5.0  # after which a process that was asked to end is killed
+STOP_TIMEOUT_S = 5.0  # after which a process that does not end is killed
+_DEBUG, _QUIET = 3, 0  # llama.cpp's verbosity
 
 _PYTHON = (sys.executable, "-P", "-m")  # -P: no module of the current folder
 
@@ -57,16 +63,16 @@ def local_model(
     embeddings: bool = False,
     adapters: Sequence[str | Path] = (),
 ) -> Iterator[str]:
-    """Serve a GGUF file with llama.cpp on a free port of this machine, until the end of the block; gives its base_url.
+    """Serve a GGUF file with llama.cpp on a free port of this machine until the end of the block; yields its base_url.
 
-    `slots` requests are answered at once, each within `context` tokens; an answer has at most `answer` tokens unless
-    the request says otherwise. `adapters` are LoRA adapters as GGUF files, off unless a request turns one on by its
-    place in the list: `"lora": [{"id": 0, "scale": 1.0}]`, which may be one of an expert's `defaults`.
+    `slots` requests are answered concurrently, each within `context` tokens. An answer has at most `answer` tokens,
+    unless the request sets another limit. `adapters` are LoRA adapters as GGUF files. They are off unless a request
+    turns one on by its index: `"lora": [{"id": 0, "scale": 1.0}]`, which may be one of an expert's `defaults`.
     """
     check_llama_cpp()
     for file in (path, *adapters):
         if not Path(file).is_file():
-            raise InputError(f"there is no model file {file}: name a GGUF file")
+            raise InputError(f"the model file {file} does not exist: name a GGUF file")
     wanted = {
         "path": str(path),
         "name": name or Path(path).stem,
@@ -86,13 +92,13 @@ def local_model(
 
 
 def check_llama_cpp() -> None:
-    """Refuse where llama.cpp is not installed."""
+    """Raise an error if llama.cpp is not installed."""
     if find_spec("xllamacpp") is None:
         raise MissingExtraError("xllamacpp", "local", "Serving a model on this machine", "ir3de-gateway")
 
 
 def count_spare_cores() -> int:
-    """All but one that this process may use: llama.cpp's threads wait for one another, and crawl if one is held up."""
+    """All cores but one: llama.cpp's threads wait for one another, so one busy core slows them all down."""
     return max(1, count_cores() - 1)
 
 
@@ -102,34 +108,34 @@ def _is_debugging() -> bool:
 
 def _start_process() -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [*_PYTHON, "ir3de_gateway.local.llama_server"],
+        [*_PYTHON, "ir3de_gateway.local"],
         env=_build_environment(),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=None if _is_debugging() else subprocess.DEVNULL,
         text=True,
-        start_new_session=True,  # an interrupt on the terminal is the gateway's: it drains first
+        start_new_session=True,  # an interrupt on the terminal is for the gateway, which drains first
     )
 
 
 def _build_environment() -> dict[str, str]:
-    """Ours, with this very package first."""
-    here = str(Path(packaged_models.__file__).parents[2])
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))}
+    """The environment of this process, with these very packages first."""
+    here = [str(Path(__file__).parents[1]), str(Path(packaged_models.__file__).parents[2])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (*here, os.environ.get("PYTHONPATH"))))}
 
 
 def _read_address(process: subprocess.Popen[str], wanted: dict[str, object]) -> str:
     assert process.stdin is not None and process.stdout is not None
     line = ""
-    with suppress(BrokenPipeError):  # the process ended early; the error below says so
+    with suppress(BrokenPipeError):  # the process ended early, which is reported below
         process.stdin.write(json.dumps(wanted) + "\n")
         process.stdin.flush()
         line = process.stdout.readline()  # arrives when the model is loaded
     answer = json.loads(line) if line else {"error": f"it ended with status {process.wait()}"}
     if "address" not in answer:
         raise ArtifactError(
-            f"llama.cpp cannot serve {wanted['path']} ({answer['error']}). Is it a complete GGUF file of a model, "
-            "and is there memory for it? IR3DE_LOG_LEVEL=debug shows what llama.cpp says"
+            f"llama.cpp cannot serve {wanted['path']} ({answer['error']}). Check that it is a complete GGUF file of a "
+            "model and that there is enough memory; IR3DE_LOG_LEVEL=debug shows llama.cpp's own messages"
         )
     return str(answer["address"])
 
@@ -137,7 +143,7 @@ def _read_address(process: subprocess.Popen[str], wanted: dict[str, object]) -> 
 def _stop_process(process: subprocess.Popen[str]) -> None:
     assert process.stdin is not None and process.stdout is not None
     with suppress(BrokenPipeError):
-        process.stdin.close()  # at which it ends
+        process.stdin.close()  # so it ends
     try:
         process.wait(STOP_TIMEOUT_S)
     except subprocess.TimeoutExpired:
@@ -150,8 +156,8 @@ def _stop_process(process: subprocess.Popen[str]) -> None:
 def demo(say: Callable[[str], None] = lambda line: None, *, router: str | Path | None = None) -> Iterator[Config]:
     """A configuration that needs no setup: a router fitted from the example prompts, and five local experts.
 
-    With `router`, a folder: that router, and one local expert for each of its experts. It is valid until the end of the
-    block; changes made through /admin are lost then.
+    `router` is the folder of another router, which gets one local expert for each of its experts. The configuration is
+    valid until the end of the block, and changes made through /admin are lost then.
     """
     check_llama_cpp()
     names = examples.DOMAINS if router is None else _list_experts(Path(router).expanduser())
@@ -166,7 +172,7 @@ def demo(say: Callable[[str], None] = lambda line: None, *, router: str | Path |
                 router=RouterConfig(path=str(router or Path(folder, "router"))),
                 experts=tuple(_build_expert(name, base_url) for name in names),
                 state=str(Path(folder, "state")),
-                logs=Logs(access=None),  # the page shows the traffic, and the terminal the address
+                logs=Logs(access=None),  # the page shows the traffic
             )
             yield config
 
@@ -187,7 +193,7 @@ def _find_model(say: Callable[[str], None]) -> Path:
 
 
 def _fit_router(folder: Path) -> None:
-    """Fit and save, in a process of its own: a fit takes 300 MB more than serving, and would never give them back."""
+    """Fit and save in a separate process, because a fit takes 300 MB more than serving and would not free them."""
     texts = [f"{domain}={examples.path_of(domain)}" for domain in examples.DOMAINS]
     command = [*_PYTHON, "ir3de", "fit", str(folder), *texts]
     ended = subprocess.run(
@@ -203,10 +209,54 @@ def _build_expert(name: str, base_url: str) -> ExpertConfig:
         name=name,
         base_url=base_url,
         model=DEMO_MODEL,
-        capabilities=("chat", "completions", "responses", "messages", "embeddings"),  # its chat template knows no tools
+        capabilities=("chat", "completions", "responses", "messages", "embeddings"),  # its chat template has no tools
         context_window=DEFAULT_CONTEXT_TOKENS,
-        timeouts=Timeouts(first_token=120, idle=60, total=300),  # two slow cores, and others before
+        timeouts=Timeouts(first_token=120, idle=60, total=300),  # two slow cores, and a queue
         concurrency=Concurrency(limit=DEFAULT_SLOTS, queue=32, wait=60),
         system_prompt=persona.system_prompt,
         defaults={"temperature": persona.temperature, "top_p": persona.top_p, "repeat_penalty": 1.1},
     )
+
+
+# the process of llama.cpp --------------------------------------------------------------------------------------------
+
+
+def serve_model() -> None:
+    """Serve until standard input ends. The address, or the error, is one line of JSON on standard output."""
+    wanted = json.loads(sys.stdin.readline())
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # llama.cpp's own output must not mix with the answer
+    try:
+        server = _start_server(wanted)
+        answer = {"address": server.listening_address}
+    except Exception as error:
+        answer = {"error": str(error)}
+    answers.write(json.dumps(answer) + "\n")
+    answers.flush()
+    sys.stdin.read()
+    os._exit(0)  # a normal exit would wait for the server's clients
+
+
+def _start_server(wanted: Mapping[str, Any]) -> Any:
+    import xllamacpp as llama
+
+    params = llama.CommonParams()
+    params.model.path, params.model_alias = wanted["path"], {wanted["name"]}
+    params.hostnames, params.port = ["127.0.0.1"], 0
+    params.n_parallel, params.n_ctx = wanted["slots"], wanted["slots"] * wanted["context"]
+    params.n_predict = wanted["answer"]
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = wanted["threads"]
+    params.verbosity = _DEBUG if wanted["debug"] else _QUIET
+    params.ui = params.endpoint_slots = False  # the second would show other users' prompts
+    params.cors_origins = ""  # no web page may bypass the gateway
+    params.cache_ram_mib = 0
+    if wanted["embeddings"]:
+        params.embedding, params.pooling_type = True, llama.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
+    if wanted["adapters"]:
+        params.lora_adapters = [llama.CommonAdapterLoraInfo(path, 0.0) for path in wanted["adapters"]]
+        params.cache_prompt = False  # a prompt cached with one adapter is wrong for another
+    return llama.Server(params)
+
+
+if __name__ == "__main__":
+    serve_model()
