@@ -13,7 +13,8 @@ from browser import Browser
 from commands import run
 from ir3de import EntropyTopK, Router
 from ir3de.routing.colours import COLOURS
-from ir3de.routing.explanation import count_digits, format_signed, tabulate_words
+from ir3de.routing.explanation import tabulate_words
+from ir3de.routing.html import count_digits, format_signed
 from page_sessions import chromium  # noqa: F401 - a fixture
 from running_gateway import TEXTS, outcome_router, running, small_router
 

@@ -18,8 +18,8 @@ from ir3de.errors import InputError
 from ir3de.evaluation import evaluate, prove
 from ir3de.policies import Policy
 from ir3de.routing.colours import COLOURS, find_colour
-from ir3de.routing.explanation import format_signed, tabulate_words
-from ir3de.routing.notebook import MAX_LISTED, MAX_RANKED, MAX_WORDS, STRONGEST
+from ir3de.routing.explanation import tabulate_words
+from ir3de.routing.html import MAX_LISTED, MAX_RANKED, MAX_WORDS, STRONGEST, format_signed
 from laws import STRANGE, wordy
 from legibility import contrast, mixed, rgb
 
@@ -151,8 +151,8 @@ def test_a_decision_shows_five_experts_and_how_many_more_there_are() -> None:
 def test_it_says_why_the_router_abstained_and_who_is_nearest() -> None:
     router = tiny.router().with_policy(Policy(threshold=1))
     text = read(router.route(PROMPT)._repr_html_())
-    assert f"none fits low confidence; the nearest is {router.route(PROMPT).best}, confidence" in text
-    assert "none fits no known token" in read(tiny.router().route("")._repr_html_())
+    assert f"abstained low confidence; the nearest is {router.route(PROMPT).best}, confidence" in text
+    assert "abstained no known token" in read(tiny.router().route("")._repr_html_())
     named = tiny.router().with_policy(Policy(threshold=1), default="law")
     assert "law low confidence, so the default expert" in read(named.route(PROMPT)._repr_html_())
 

@@ -12,7 +12,8 @@ import tiny
 from answered_prompts import answers
 from ir3de import EntropyTopK, Router
 from ir3de.policies import Policy
-from ir3de.routing.explanation import NOTHING, format_signed, merge_words, tabulate_words
+from ir3de.routing.explanation import merge_words, tabulate_words
+from ir3de.routing.html import NOTHING, format_signed
 from laws import wordy
 
 PROMPT = "Is this contract void? The contract!"

@@ -18,6 +18,7 @@ from ir3de.evaluation.prompts import PromptMemory, route_in_batches
 from ir3de.fitting.domains import require_experts, require_router
 from ir3de.router import Router
 from ir3de.routing.decision import Decision
+from ir3de.routing.html import draw
 
 CONFIDENCE_BINS = 10  # of equal width
 STEPS = 1_000  # of confidence: prompts of one step are counted together, so that memory stays bounded
@@ -111,8 +112,6 @@ class Report(JSONReport):
         return f"Report(prompts={self.prompts}, {shown}, abstained={self.abstained}, …)"
 
     def _repr_html_(self) -> str:  # what notebooks show
-        from ir3de.routing.notebook import draw_figures
-
         rows = [
             (name, f"{self.sizes[name]:,}", write_percent(self.recall[name]), write_percent(self.precision[name]))
             for name in self.experts
@@ -124,7 +123,8 @@ class Report(JSONReport):
             f"The router abstained on {self.abstained:,} prompts."
         )
         heads = "expert", "prompts", "recall", "precision"
-        return draw_figures(f"Report: {self.prompts:,} prompts", [summary], heads, rows, self.experts)
+        title = f"Report: {self.prompts:,} prompts"
+        return draw("figures", title=title, sentences=[summary], heads=heads, rows=rows, experts=self.experts)
 
 
 def evaluate(

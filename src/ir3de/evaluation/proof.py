@@ -17,6 +17,7 @@ from ir3de.evaluation.frontier import Frontier
 from ir3de.evaluation.intervals import Estimate, JSONReport, write_percent, write_points
 from ir3de.evaluation.prompts import NOTABLE
 from ir3de.router import Router
+from ir3de.routing.html import draw
 from ir3de.statistics.sample import MAX_COPIES, MAX_PROMPTS
 
 TFIDF = "TF-IDF + logistic regression"
@@ -118,15 +119,13 @@ class Proof(JSONReport):
         return f"Proof({self.method}, prompts={self.prompts}, {shown}, …)"
 
     def _repr_html_(self) -> str:  # what notebooks show
-        from ir3de.routing.notebook import draw_figures
-
         rows = [("this router", _write_share(self.accuracy), "")]
         for one in self.contenders:
             lead = f"{write_points(one.difference.value)} {_write_points_range(one.difference)}"
             rows.append((one.name, _write_share(one.accuracy), lead))
         title = f"Proof: {self.method}, {self.prompts:,} prompts"
         heads = "on the same prompts", "accuracy (95 %)", "router leads by"
-        return draw_figures(title, self.verdict, heads, rows)
+        return draw("figures", title=title, sentences=self.verdict, heads=heads, rows=rows, experts=())
 
 
 @dataclass(frozen=True)

@@ -199,7 +199,7 @@ def describe_router(parts: RouterParts) -> str:
 
 def draw_router(parts: RouterParts) -> str:
     """The router as HTML for notebooks: facts about it, and its experts with the prompts given and kept."""
-    from ir3de.routing.notebook import draw_router as draw
+    from ir3de.routing.html import draw
 
     compiled, training, table = parts.compiled, parts.training, parts.compiled.table
     arrays = (table.scores, table.vote, table.familiarity, table.pairs)
@@ -214,7 +214,7 @@ def draw_router(parts: RouterParts) -> str:
     if training.kind == "outcomes":
         del facts["confidence"]
     columns, counts = _count_prompts(parts)
-    return draw(compiled.experts, facts, counts, columns)
+    return draw("router", experts=compiled.experts, facts=facts, counts=counts, columns=columns)
 
 
 def describe_accuracy(parts: RouterParts) -> str:

@@ -20,6 +20,7 @@ from ir3de.policies import (
     utilities,
 )
 from ir3de.routing.content import MAX_GENERIC_CHARS, count_content
+from ir3de.routing.html import draw
 from ir3de.routing.valuation import Deferrable, Probabilities, Valuation
 from ir3de.scorers.table import FAMILIARITY_UNIT
 from ir3de.selectors import Selector, Tally
@@ -329,9 +330,7 @@ class Decision:
 
     def _repr_html_(self) -> str:
         """What notebooks show: the best five experts as bars, and how sure that is or why the router abstained."""
-        from ir3de.routing.notebook import draw_decision
-
-        return draw_decision(self)
+        return draw("decision", decision=self)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Decision) and self.to_dict() == other.to_dict()

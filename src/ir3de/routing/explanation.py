@@ -5,8 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import ROUND_HALF_UP, Decimal
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +14,7 @@ from ir3de.policies import Costs
 from ir3de.routing.colours import Colour, find_colours
 from ir3de.routing.compiled import CompiledRouter, decide
 from ir3de.routing.decision import Decision, require_content
+from ir3de.routing.html import MAX_ROWS, draw, shorten
 from ir3de.routing.words import (
     Sentence,
     Word,
@@ -26,9 +26,6 @@ from ir3de.routing.words import (
 )
 from ir3de.selectors import Ids
 from ir3de.statistics.domain import pair_buckets
-
-if TYPE_CHECKING:
-    from ir3de.routing.shown import ShownDecision, ShownExplanation, ShownWord
 
 MAX_COMPARED = 5  # experts whose scores each word shows
 
@@ -102,9 +99,7 @@ class Explanation:
 
     def _repr_html_(self) -> str:
         """What notebooks show: the prompt with its words in colours, the sentence, and a table of the words."""
-        from ir3de.routing.notebook import draw_explanation
-
-        return draw_explanation(self)
+        return draw("explanation", found=self, table=tabulate_words(self, MAX_ROWS))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -211,8 +206,6 @@ def _score_tokens(compiled: CompiledRouter, ids: Ids) -> tuple[npt.NDArray[np.fl
 MAX_FOR = 3  # words that a sentence names for the best expert
 MAX_AGAINST = 2  # and for the next one
 NAMED_SHARE = 0.35  # of the strongest word's contribution: what a sentence names has at least that
-MAX_WORD_CHARACTERS = 20
-NOTHING = "·"  # in place of a number that is rounded to zero
 
 
 class WordSum(NamedTuple):
@@ -224,12 +217,12 @@ class WordSum(NamedTuple):
     scores: tuple[float, ...]
 
 
-def merge_words(explanation: ShownExplanation) -> list[WordSum]:
+def merge_words(explanation: Explanation) -> list[WordSum]:
     """Each distinct word once, the strongest first; of equally strong ones, the first in the prompt.
 
     Expected scores do not add up, so that there a word has the mean of its contributions.
     """
-    found: dict[str, list[ShownWord]] = {}
+    found: dict[str, list[Word]] = {}
     for word in explanation.words:
         found.setdefault(show_word(word.text), []).append(word)
     adds_up = explanation.decision.expected_score is None
@@ -242,7 +235,7 @@ def merge_words(explanation: ShownExplanation) -> list[WordSum]:
     return sorted(merged, key=lambda word: -abs(word.contribution))
 
 
-def tabulate_words(explanation: ShownExplanation, most: int) -> tuple[list[WordSum], list[WordSum]]:
+def tabulate_words(explanation: Explanation, most: int) -> tuple[list[WordSum], list[WordSum]]:
     """The rows of a table of words: the strongest ones, then the rest together and all together.
 
     Words that say nothing are in the rest. The sums are left out for expected scores, which do not add up.
@@ -266,27 +259,7 @@ def show_word(text: str) -> str:
     return text.strip() or text.replace(" ", "␣").replace("\n", "⏎")
 
 
-def shorten(text: str, longest: int = MAX_WORD_CHARACTERS) -> str:
-    """The beginning of a long word."""
-    return text if len(text) <= longest else text[: longest - 1] + "…"
-
-
-def count_digits(decision: ShownDecision) -> int:
-    """How many digits contributions have after the point: expected scores are small."""
-    return 2 if decision.expected_score is None else 3
-
-
-def format_signed(value: float, digits: int) -> str:
-    """The number with its sign. Halves are rounded away from zero, as browsers do: the page shows the same numbers.
-
-    >>> format_signed(0.125, 2), format_signed(-1.5, 2), format_signed(0.001, 2)
-    ('+0.13', '−1.50', '·')
-    """
-    rounded = Decimal(round(value, 6)).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP)
-    return f"{rounded:+}".replace("-", "−") if rounded else NOTHING
-
-
-def summarise(explanation: ShownExplanation) -> str:
+def summarise(explanation: Explanation) -> str:
     """One sentence: which words speak for the best expert, and which for the next one."""
     if not explanation.decision.counted or not explanation.words:
         return "No word is known to the router."
@@ -319,7 +292,7 @@ def _says_something(word: str) -> bool:
     return any(character.isalnum() or unicodedata.category(character) == "So" for character in word)
 
 
-def _name_costs(explanation: ShownExplanation) -> str:
+def _name_costs(explanation: Explanation) -> str:
     """That costs decided, where the next expert is the better one."""
     decision = explanation.decision
     return "; costs decide" if decision.penalties is not None and decision.margin < 0 else ""

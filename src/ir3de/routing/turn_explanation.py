@@ -9,7 +9,8 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from ir3de.routing.compiled import CompiledRouter
 from ir3de.routing.decision import Decision
-from ir3de.routing.explanation import Explanation, explain
+from ir3de.routing.explanation import Explanation, explain, tabulate_words
+from ir3de.routing.html import MAX_ROWS, draw
 from ir3de.selectors import Tally
 
 MIN_FACTOR = 1e-6  # turns of less weight are not shown
@@ -85,9 +86,7 @@ class TurnExplanation:
 
     def _repr_html_(self) -> str:
         """What notebooks show: the decision, the weights of the turns, and the words of the turn that decided."""
-        from ir3de.routing.notebook import draw_turn
-
-        return draw_turn(self)
+        return draw("turn", found=self, table=tabulate_words(self.deciding, MAX_ROWS))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""

@@ -31,7 +31,8 @@ from ir3de.cli.output import (
 )
 from ir3de.cli.saving import load_router
 from ir3de.errors import InputError
-from ir3de.routing.explanation import count_digits, format_signed, shorten, tabulate_words
+from ir3de.routing.explanation import tabulate_words
+from ir3de.routing.html import count_digits, format_signed, shorten
 
 if TYPE_CHECKING:
     from rich.console import Console

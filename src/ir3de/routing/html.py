@@ -1,0 +1,86 @@
+"""HTML from templates, for notebooks and reports. Every text is escaped, so no prompt and no name becomes markup."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from decimal import ROUND_HALF_UP, Decimal
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ir3de.routing.colours import find_colour, find_colours
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+MAX_RANKED = 5  # experts of a decision
+MAX_LISTED = 12  # experts of a router
+MAX_ROWS = 10  # of a table of words
+MAX_WORDS = 300  # drawn of a prompt
+MAX_TURNS = 10
+STRONGEST = 0.38  # how opaque the colour of the strongest word is
+WEAK_SHARE = 0.05  # of the strongest word's contribution: what has less gets no colour
+MAX_WORD_CHARACTERS = 20
+NOTHING = "·"  # in place of a number that is rounded to zero
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+
+
+def draw(part: str, **values: Any) -> str:
+    """What a notebook shows of a part: "decision", "explanation", "turn", "router" or "figures"."""
+    macros = load_templates(Path(__file__).with_name("templates")).get_template("notebook.html").module
+    drawn: Callable[..., str] = getattr(macros, f"draw_{part}")
+    return str(drawn(**values))
+
+
+@cache
+def load_templates(folder: Path) -> Environment:
+    """The templates of a folder; their line breaks and indentation are removed. Routing does not import Jinja2."""
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
+
+    def read(name: str) -> str:
+        return re.sub(r"\n\s*", "", (folder / name).read_text(encoding="utf-8"))
+
+    made = Environment(autoescape=True, loader=FunctionLoader(read), undefined=StrictUndefined, finalize=_clean)
+    made.filters |= {"count": count, "signed": format_signed, "shorten": shorten}
+    made.globals |= {
+        "find_colour": find_colour, "find_colours": find_colours, "count_digits": count_digits,
+        "max_ranked": MAX_RANKED, "max_listed": MAX_LISTED, "max_words": MAX_WORDS, "max_turns": MAX_TURNS,
+        "strongest_opacity": STRONGEST, "weak_share": WEAK_SHARE,
+    }  # fmt: skip
+    return made
+
+
+def _clean(value: Any) -> Any:
+    """Text without characters that HTML cannot hold: control characters and halves of surrogate pairs."""
+    is_text = isinstance(value, str) and not hasattr(value, "__html__")
+    return _CONTROLS.sub("\ufffd", value) if is_text else "" if value is None else value
+
+
+def count(number: int, what: str = "") -> str:
+    """A number of things.
+
+    >>> count(1, "prompt"), count(1200, "prompt"), count(1200)
+    ('1 prompt', '1,200 prompts', '1,200')
+    """
+    return f"{number:,} {what}{'' if number == 1 else 's'}" if what else f"{number:,}"
+
+
+def shorten(text: str, longest: int = MAX_WORD_CHARACTERS) -> str:
+    """The beginning of a long text."""
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def count_digits(decision: Any) -> int:
+    """How many digits contributions have after the point: expected scores are small."""
+    return 2 if decision.expected_score is None else 3
+
+
+def format_signed(value: float, digits: int) -> str:
+    """The number with its sign. Halves are rounded away from zero, as browsers do: the page shows the same numbers.
+
+    >>> format_signed(0.125, 2), format_signed(-1.5, 2), format_signed(0.001, 2)
+    ('+0.13', '−1.50', '·')
+    """
+    rounded = Decimal(round(value, 6)).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP)
+    return f"{rounded:+}".replace("-", "−") if rounded else NOTHING
