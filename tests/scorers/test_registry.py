@@ -192,3 +192,40 @@ def test_two_classes_of_one_name_are_refused() -> None:
     Other.__name__ = "Constant"
     with pytest.raises(InputError, match="another scorer called 'Constant'"):
         ir3de.scorers.register(Other)
+
+
+WITHOUT_LAB = """
+import sys
+from importlib import metadata
+sys.modules["ir3de_lab"] = None  # as if it were not installed
+found = metadata.entry_points
+metadata.entry_points = lambda **of: [one for one in found(**of) if "ir3de_lab" not in one.value]
+from ir3de.__main__ import main
+from ir3de import Router
+from ir3de.errors import MissingExtraError
+try:
+    from ir3de.scorers import CrossEntropy
+except MissingExtraError as error:
+    print(error)
+try:
+    Router.load(sys.argv[1])
+except MissingExtraError as error:
+    print(error)
+sys.argv = ["ir3de", "fit", sys.argv[2], "a=" + sys.argv[3], "b=" + sys.argv[3], "--scorer", "cross-entropy"]
+main()
+"""
+
+
+def test_scorers_of_the_laboratory_load_with_it_and_are_named_without_it(tmp_path: Path) -> None:
+    router = Router.fit(DOMAINS, scorer=ir3de.scorers.CrossEntropy(2.0), embedding=tiny.embedding())
+    router.save(tmp_path / "router")
+    header = (tmp_path / "router" / "router.json").read_text()
+    assert '"CrossEntropy"' in header and "ir3de_lab" not in header  # as earlier versions wrote it
+    assert Router.load(tmp_path / "router").scorer == ir3de.scorers.CrossEntropy(2.0)
+    assert SCORERS.create("KernelRidge") == ir3de.scorers.KernelRidge()
+    (tmp_path / "texts.txt").write_text("What is it?\n")
+    command = [sys.executable, "-P", "-c", WITHOUT_LAB, tmp_path / "router", tmp_path / "new", tmp_path / "texts.txt"]
+    without = subprocess.run(command, capture_output=True, text=True, check=False)
+    hint = "CrossEntropy needs the package 'ir3de-lab', which is not installed: "
+    assert without.stdout.count(hint) == 2 and hint in without.stderr.replace("\n", " "), without.stderr
+    assert without.returncode != 0

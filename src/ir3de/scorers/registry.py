@@ -1,4 +1,4 @@
-"""Scorers and selectors by name: a saved router names them and holds no code.
+"""The interface of a scorer, and scorers and selectors by name: a saved router names them and holds no code.
 
 A class of your own is a frozen dataclass whose fields are plain values. Either register it when its module is imported,
 
@@ -27,12 +27,14 @@ from ir3de.errors import ArtifactError, InputError
 from ir3de.scorers.arithmetic import Rows
 from ir3de.statistics.domain import Statistics
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # importing it takes 30 ms, which a process that only routes does not pay
     from importlib.metadata import EntryPoint
-
 
 Floats = npt.NDArray[np.float64]
 Embeddings: TypeAlias = Rows  # E (V, h)
+Class = TypeVar("Class", bound=type)
+
+ORIGIN = "from"  # the key of the module and distribution of a class; no field of a dataclass can have this name
 
 
 @runtime_checkable
@@ -52,24 +54,30 @@ class PairScorer(Scorer, Protocol):
 
 
 def check_strength(strength: float) -> None:
-    """Refuse a strength that is not a positive number."""
+    """Raise an error unless the strength is a positive number."""
     if not isinstance(strength, (int, float)) or not 0 < strength < float("inf"):
         raise InputError(f"strength (λ) must be a positive number, found {strength!r}: try 0.01")
 
 
-Class = TypeVar("Class", bound=type)
-
-ORIGIN = "from"  # the key that says where a class is defined; no field of a dataclass can have this name
-
-
 class Registry:
-    """The classes of one kind, by name: built-in ones, registered ones, and those that entry points name."""
+    """The classes of one kind, by name: built-in ones, registered ones, and those that entry points name.
 
-    def __init__(self, kind: str, module: str, built_in: Mapping[str, str], methods: Sequence[str]) -> None:
+    `laboratory` has the names that were built in before they moved to the distribution ir3de-lab.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        module: str,
+        built_in: Mapping[str, str],
+        methods: Sequence[str],
+        laboratory: Sequence[str] = (),
+    ) -> None:
         self._kind = kind  # "scorer" or "selector"
         self._module = module  # the public module, which is also the group of the entry points
         self._built_in = built_in  # the module of each class
         self._methods = methods
+        self._laboratory = laboratory
         self._registered: dict[str, type] = {}
 
     def names(self) -> tuple[str, ...]:
@@ -96,7 +104,9 @@ class Registry:
         """Let routers with objects of this class be saved and loaded; usable as a decorator."""
         self._check(cls)
         name = cls.__name__
-        if name in self._built_in or not _is_same(self._registered.get(name, cls), cls):
+        known = self._registered.get(name, cls)  # the same module and name: the module was reloaded
+        is_same = (known.__module__, known.__qualname__) == (cls.__module__, cls.__qualname__)
+        if name in self._built_in or not is_same:
             raise InputError(f"there is another {self._kind} called '{name}': give the class another name")
         self._registered[name] = cls
         return cls
@@ -113,6 +123,8 @@ class Registry:
                 f"cannot save {strategy!r}: its class is not registered. Decorate {cls.__qualname__} with "
                 f"@{self._module}.register, or name it in an entry point of the group '{self._module}'"
             )
+        if name in self._laboratory:  # as before it moved, so that earlier versions load the router too
+            return {"name": name, **asdict(strategy)}
         origin = {"module": cls.__module__, "distribution": distribution}
         described = {"name": name, ORIGIN: origin, **asdict(strategy)}
         try:
@@ -127,7 +139,7 @@ class Registry:
         return described
 
     def restore(self, described: Mapping[str, Any]) -> Any:
-        """The object that was described so."""
+        """The object of a description."""
         parameters = dict(described)
         name, origin = parameters.pop("name"), parameters.pop(ORIGIN, None)
         if origin is None and name in self._built_in:
@@ -149,11 +161,13 @@ class Registry:
         distribution = None if entry is None or entry.dist is None else entry.dist.name
         if name in self._registered:
             return self._registered[name], distribution
+        if name in self._laboratory and entry is None:
+            return getattr(import_module(self._module), name), None  # or the error that names ir3de-lab
         if entry is None:
             return None, None
         try:
             return self._check(entry.load()), distribution
-        except Exception as error:  # whatever a module of others raises when it is imported
+        except Exception as error:  # anything that another package's module raises on import
             raise ArtifactError(
                 f"the {self._kind} '{name}' of the package {distribution} cannot be used: {error}. Its entry point is "
                 f"{entry.value}"
@@ -179,7 +193,7 @@ class Registry:
         )
 
     def _check(self, cls: Class) -> Class:
-        """Refuse what could not be saved and loaded."""
+        """Raise an error if objects of the class could not be saved and loaded."""
         wrong = ""
         if not isinstance(cls, type) or not is_dataclass(cls) or not cls.__dataclass_params__.frozen:  # type: ignore[attr-defined]
             wrong = "it must be a frozen dataclass"
@@ -192,11 +206,6 @@ class Registry:
         return cls
 
 
-def _is_same(one: type, other: type) -> bool:
-    """Whether two classes have the same module and name, as after a reload of the module."""
-    return (one.__module__, one.__qualname__) == (other.__module__, other.__qualname__)
-
-
 SCORERS = Registry(
     "scorer",
     "ir3de.scorers",
@@ -205,11 +214,10 @@ SCORERS = Registry(
         "PromptRidge": "ir3de.scorers.ridge",
         "Posterior": "ir3de.scorers.blend",
         "Blend": "ir3de.scorers.blend",
-        "CrossEntropy": "ir3de.scorers.cross_entropy",
-        "KernelRidge": "ir3de.scorers.kernel_ridge",
         "Logistic": "ir3de.scorers.logistic",
     },
     ("scores",),
+    laboratory=("CrossEntropy", "KernelRidge"),
 )
 
 register = SCORERS.register

@@ -18,10 +18,11 @@ import numpy as np
 from ir3de import Router
 from ir3de.corpora import read_texts
 from ir3de.errors import InputError
-from ir3de.scorers import Blend, CrossEntropy, KernelRidge, Posterior, PromptRidge, Scorer, TokenRidge
+from ir3de.scorers import Blend, Posterior, PromptRidge, Scorer, TokenRidge
 from ir3de.selectors import AllTokens, Average, EntropyTopK, Selector
 from ir3de.statistics import Statistics, collect
 from ir3de_lab.experiments import settings
+from ir3de_lab.scorers import CrossEntropy, KernelRidge
 
 PAPER_K = (1, 2, 5, 10, 20, 50, 100, 200, 500)  # the values the paper tried
 
@@ -122,7 +123,7 @@ def _row(
     splits: dict[str, dict[str, list[str]]],
 ) -> Row:
     begun = perf_counter()
-    router = Router.fit(statistics, scorer=scorer, selector=selector(cap=1_024))
+    router = Router.fit(statistics, scorer=scorer, selector=selector())
     fit_s = perf_counter() - begun
     by_domain = _recalls(router, splits["test"])
     short = _recalls(router.with_selector(selector(cap=32)), splits["test"])

@@ -22,10 +22,11 @@ from ir3de.evaluation import (
     route_held_out,
     score_held_out,
 )
+from ir3de.selectors import DEFAULT_CAP
 from ir3de.statistics import collect
 from ir3de_lab.benchmarks.accuracy import Suite
 
-CAPS = (1_024, 32)
+CAPS = (DEFAULT_CAP, 32)
 ERRORS = (0.01, 0.02, 0.05)
 PARTINGS = 100
 

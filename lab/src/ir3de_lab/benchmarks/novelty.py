@@ -18,6 +18,7 @@ import numpy.typing as npt
 from ir3de import Router
 from ir3de.errors import InputError
 from ir3de.evaluation import calibrate_threshold
+from ir3de.selectors import DEFAULT_CAP
 from ir3de.statistics import collect
 from ir3de_lab.benchmarks.accuracy import Suite
 from ir3de_lab.benchmarks.protocol import prompt_hash
@@ -25,7 +26,7 @@ from ir3de_lab.benchmarks.robustness import sampled
 
 MOST_PROMPTS = 500  # of a domain
 GIBBERISH = 300
-CAPS = (1_024, 32)  # tokens of a prompt that are read
+CAPS = (DEFAULT_CAP, 32)  # tokens of a prompt that are read
 ERRORS = (0.01, 0.05)
 
 

@@ -19,11 +19,11 @@ from ir3de import Router
 from ir3de.corpora import read_rows
 from ir3de.embedding import Embedding
 from ir3de.errors import InputError
+from ir3de.selectors import DEFAULT_CAP
 from ir3de.statistics import collect
 
 Floats = npt.NDArray[np.float64]
 Choices = npt.NDArray[np.intp]
-CAP = 1_024  # tokens of a prompt that are read, as outcome routers do
 SMOOTHING = 1_000.0  # tokens of the tasks' mixture added to each task by naive Bayes
 
 
@@ -116,7 +116,7 @@ def _split(task: str, path: Path, models: Sequence[str], field: str) -> Split:
 
 def _by_table(table: npt.NDArray[np.floating], split: Split) -> Floats:
     """The sum of each prompt's rows, and nothing else: (prompts, K)."""
-    return np.stack([table[ids[:CAP]].sum(axis=0, dtype=np.float64) for ids in _ids(split)])
+    return np.stack([table[ids[:DEFAULT_CAP]].sum(axis=0, dtype=np.float64) for ids in _ids(split)])
 
 
 def _ids(split: Split) -> list[npt.NDArray[np.intp]]:

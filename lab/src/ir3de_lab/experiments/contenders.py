@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ir3de import Router
-from ir3de.scorers import Blend, CrossEntropy, KernelRidge, Logistic, Posterior, PromptRidge, Scorer, TokenRidge
+from ir3de.scorers import Blend, Logistic, Posterior, PromptRidge, Scorer, TokenRidge
 from ir3de.selectors import AllTokens, Average, EntropyTopK, Selector
 from ir3de.statistics import Statistics, collect
 from ir3de_lab.benchmarks.accuracy import PAPER_K
@@ -23,6 +23,7 @@ from ir3de_lab.rivals.bag_of_words_mlp import BagOfWordsMLP
 from ir3de_lab.rivals.interface import Indices
 from ir3de_lab.rivals.naive_bayes import NaiveBayes
 from ir3de_lab.rivals.tfidf_logistic import TfidfLogistic
+from ir3de_lab.scorers import CrossEntropy, KernelRidge
 
 Texts = Mapping[str, Sequence[str]]
 Facts = Mapping[str, Any]

@@ -249,7 +249,7 @@ def _check_tunable(given: Mapping[str, object], no_sample: bool) -> None:
 
 def scorer_for(name: str, strength: float | None) -> Scorer | None:
     """The scorer of that name, with its usual strength unless one is given; None if the fit chooses it."""
-    from ir3de.scorers import Blend, CrossEntropy, KernelRidge, Logistic, Posterior, PromptRidge, TokenRidge, registry
+    from ir3de.scorers import Blend, Logistic, Posterior, PromptRidge, TokenRidge, registry
 
     if name == "auto":
         if strength is not None:
@@ -261,8 +261,8 @@ def scorer_for(name: str, strength: float | None) -> Scorer | None:
         "prompt-ridge": PromptRidge,
         "token-ridge": TokenRidge,
         "posterior": Posterior,
-        "cross-entropy": CrossEntropy,
-        "kernel-ridge": KernelRidge,
+        "cross-entropy": lambda: registry.SCORERS.create("CrossEntropy"),  # of the laboratory, like the next
+        "kernel-ridge": lambda: registry.SCORERS.create("KernelRidge"),
         "paper": TokenRidge.paper,
         "authors": TokenRidge.authors,
     }

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from ir3de.errors import InputError, VersionError
+from ir3de.selectors import DEFAULT_CAP
 from ir3de_lab import files
 from ir3de_lab.experiments.settings.reading import made
 
@@ -104,7 +105,7 @@ class Protocol:
     fit_on_test: tuple[str, ...] = ()  # domains fitted on their test prompts
     prompts: int = 0  # of each domain, where not all
     repeat: bool = False  # where a domain has fewer than that, they are gone through again
-    cap: int = 1024  # tokens of a prompt that are read
+    cap: int = DEFAULT_CAP  # tokens of a prompt that are read
     fit_width: int = 0  # tokens that prompts of the fit are padded to, where not 0; the last of them is not read
     fit_batch: int = 1  # prompts of the fit that are counted together
     drop_last: bool = False  # of the fit, a batch that is not full

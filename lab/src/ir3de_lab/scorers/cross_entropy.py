@@ -11,11 +11,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from ir3de.errors import InputError
-from ir3de.scorers.arithmetic import BLOCK_ROWS, CACHED_ROWS, current, select_rows
-from ir3de.scorers.registry import Embeddings, Floats, check_strength
-from ir3de.statistics.domain import Statistics
+from ir3de.scorers import Rows, current, select_rows
+from ir3de.statistics import Statistics
+
+Floats = npt.NDArray[np.float64]
+
+BLOCK_ROWS = 4_096  # of E in one product
+CACHED_ROWS = 128  # of E converted to float64 at a time: they stay in the cache
 
 TOLERANCE = 1e-5  # of √(∇ᵀM⁻¹∇), see `minimise`: the mean loss per token is then exact to about 1e-10
 MAX_STEPS = 1_000  # 50 to 150 are usual
@@ -43,9 +48,10 @@ class CrossEntropy:
     balanced: bool = True
 
     def __post_init__(self) -> None:
-        check_strength(self.strength)
+        if not isinstance(self.strength, (int, float)) or not 0 < self.strength < float("inf"):
+            raise InputError(f"strength (λ) must be a positive number, found {self.strength!r}: try 0.01")
 
-    def scores(self, domains: Sequence[Statistics], embeddings: Embeddings) -> Floats:
+    def scores(self, domains: Sequence[Statistics], embeddings: Rows) -> Floats:
         weights = [1.0 / max(1, domain.tokens) if self.balanced else 1.0 for domain in domains]
         penalty = self.strength * (sum(weights) if self.balanced else 1.0)
         counts = np.stack([w * domain.histogram for w, domain in zip(weights, domains, strict=True)])
@@ -60,7 +66,7 @@ class CrossEntropy:
 class Loss:
     """The weighted cross-entropy of the rows [x, 1], and its derivatives. Values per row have the shape (C, rows)."""
 
-    rows: Embeddings
+    rows: Rows
     counts: Floats  # (C, rows)  w_c n_vc
     penalty: float
     bias: bool

@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de.errors import InputError
-from ir3de.scorers.arithmetic import current
-from ir3de.scorers.registry import Embeddings, Floats, check_strength
-from ir3de.statistics.domain import Statistics
+from ir3de.scorers import Rows, current
+from ir3de.statistics import Statistics
 
+Floats = npt.NDArray[np.float64]
 Vectors = npt.NDArray[np.float32]
 
 BLOCK_ROWS = 2_048  # of the kernel matrix, in memory at a time
@@ -39,7 +39,8 @@ class KernelRidge:
     gamma: float | None = None
 
     def __post_init__(self) -> None:
-        check_strength(self.strength)
+        if not isinstance(self.strength, (int, float)) or not 0 < self.strength < float("inf"):
+            raise InputError(f"strength (λ) must be a positive number, found {self.strength!r}: try 0.01")
         if not isinstance(self.landmarks, int) or not 1 <= self.landmarks <= MAX_LANDMARKS:
             raise InputError(
                 f"landmarks must be a whole number between 1 and {MAX_LANDMARKS:,}, found {self.landmarks!r}: try 2048"
@@ -49,7 +50,7 @@ class KernelRidge:
                 f"gamma must be a positive number or None, found {self.gamma!r}: None derives it from the embedding"
             )
 
-    def scores(self, domains: Sequence[Statistics], embeddings: Embeddings) -> Floats:
+    def scores(self, domains: Sequence[Statistics], embeddings: Rows) -> Floats:
         weights = [1.0 / max(1, domain.tokens) for domain in domains]
         counts = np.stack([w * domain.histogram for w, domain in zip(weights, domains, strict=True)], axis=1)
         landmarks = embeddings[find_landmarks(counts, self.landmarks)]
@@ -88,7 +89,7 @@ def find_landmarks(counts: Floats, most: int) -> npt.NDArray[np.intp]:
     return np.asarray(order[weights[order] > 0])
 
 
-def choose_gamma(embeddings: Embeddings) -> float:
+def choose_gamma(embeddings: Rows) -> float:
     """One over the median squared distance of tokens that are evenly spaced over the vocabulary."""
     chosen = np.unique(np.linspace(0, len(embeddings) - 1, COMPARED_TOKENS).astype(np.intp))
     X = embeddings[chosen].astype(np.float64)
@@ -99,7 +100,7 @@ def choose_gamma(embeddings: Embeddings) -> float:
     return 1.0 / median if median > 0 else 1.0  # all tokens are equal: any width will do
 
 
-def _solve(kernel: Kernel, counts: Floats, embeddings: Embeddings, penalty: float) -> Floats:
+def _solve(kernel: Kernel, counts: Floats, embeddings: Rows, penalty: float) -> Floats:
     """W = (K̃ᵀ diag(n) K̃ + λR)⁻¹ K̃ᵀ n_c with K̃ = [K, 1] and R = [K of the landmarks, 1]: (M + 1, C)."""
     width = len(kernel.landmarks) + 1
     G = np.zeros((width + counts.shape[1], width + counts.shape[1]))

@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as arrays
 import tiny
 from ir3de import Statistics, TokenRidge
 from ir3de.errors import InputError
-from ir3de.scorers import CrossEntropy, KernelRidge, cross_entropy, kernel_ridge
+from ir3de_lab.scorers import CrossEntropy, KernelRidge, cross_entropy, kernel_ridge
 
 TOKENS, WIDTH, EXPERTS = 20, 3, 3
 E = np.random.default_rng(5).standard_normal((TOKENS, WIDTH)).astype(np.float32)
