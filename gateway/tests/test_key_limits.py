@@ -67,7 +67,7 @@ class Account:
         self, tokens: int, cost: float, reserved: Charge, *, is_estimated: bool = False, instead: Charge | None = None
     ) -> None:
         spent = Spending("law", tokens, 0, cost, is_estimated)
-        self.store.settle(self.name, reserved, spent, self.now, instead=instead)
+        self.store.settle(self.name, Limits(), reserved, spent, self.now, instead=instead)
 
     def read(self, expert: str = "law") -> KeyUsage:
         return self.store.read_usage(self.name, self.now, [expert])
@@ -147,7 +147,7 @@ def test_reservations_of_others_count_and_a_request_rejected_for_them_was_not_ma
     assert rejection is not None and rejection.limit == "tokens_per_minute"
     used, in_flight, _ = account.read()
     assert (used.requests, used.day.requests, used.month.requests, in_flight) == (1, 1, 1, 2)
-    account.store.settle("ada", second, None, account.now)
+    account.store.settle("ada", limits, second, None, account.now)
     account.settle(5, 0.0, reserved, is_estimated=True)
     used, in_flight, _ = account.read()
     assert (used.tokens, used.day.tokens, used.month.tokens, used.estimated, in_flight) == (5, 5, 5, 1, 0)
@@ -393,7 +393,7 @@ def test_damage_in_the_accounts_of_experts_keeps_no_place_and_no_reservation(tmp
     key = ClientKey("ada", store=store, limits=Limits(concurrent=2, budget_per_day=1))
     lease = key.admit()
     assert lease is not None
-    store.settle("ada", lease.reserved, Spending("law", 30, 0, 0.25, is_estimated=False), 0.0)
+    store.settle("ada", key.limits, lease.reserved, Spending("law", 30, 0, 0.25, is_estimated=False), 0.0)
     file = tmp_path / "keys-experts.numbers"
     file.write_bytes(put_number(file.read_bytes(), nan))
     for _ in range(3):

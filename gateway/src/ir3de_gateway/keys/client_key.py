@@ -19,9 +19,14 @@ from ir3de_gateway.store.numbers import DamagedNumbersError
 NO_LIMITS = Limits()
 NO_RATES = Rates(None, None)
 RATE_HEADER_PREFIXES = (b"x-ratelimit-", b"anthropic-ratelimit-")  # those of an expert are about the gateway's key
-RATE_HEADERS = tuple(
-    f"x-ratelimit-{part}-{what}" for what in ("requests", "tokens") for part in ("limit", "remaining", "reset")
-)
+_PARTS = ("limit", "remaining", "reset")
+_OPENAI_HEADERS = {
+    what: tuple(f"x-ratelimit-{part}-{what}".encode() for part in _PARTS) for what in ("requests", "tokens")
+}
+_ANTHROPIC_HEADERS = {
+    what: tuple(f"anthropic-ratelimit-{what}-{part}".encode() for part in _PARTS) for what in ("requests", "tokens")
+}
+RATE_HEADERS = tuple(name.decode() for names in _OPENAI_HEADERS.values() for name in names)
 _ALL_BUT_ADMIN = frozenset(SCOPES) - {"admin"}
 
 
@@ -82,11 +87,12 @@ ANYBODY = ClientKey()  # where the gateway needs no key
 class Lease:
     """One request of a key, from its admission to its end, when its usage is charged: exactly once."""
 
-    __slots__ = ("_instead", "_store", "is_open", "key", "measure", "reserved")
+    __slots__ = ("_instead", "_rates", "_store", "is_open", "key", "measure", "reserved")
 
     def __init__(self, key: ClientKey, store: LimitStore, admitted: Charge) -> None:
         self.key, self._store, self.reserved = key, store, admitted
         self._instead: Charge | None = None  # of an earlier request, whose usage is known only now
+        self._rates: Rates | None = None
         self.is_open = True
         self.measure: Callable[[], Spending | None] | None = None  # called at the end; None if nothing was answered
 
@@ -113,7 +119,8 @@ class Lease:
         spent = None if self.measure is None else self.measure()
         self.measure = None
         with suppress(DamagedNumbersError):  # which is in the log
-            self._store.settle(self.key.name, self.reserved, spent, time(), instead=self._instead)
+            key, instead = self.key, self._instead
+            self._rates = self._store.settle(key.name, key.limits, self.reserved, spent, time(), instead=instead)
 
     @property
     def has_rates(self) -> bool:
@@ -122,7 +129,8 @@ class Lease:
         return limits.requests_per_minute is not None or limits.tokens_per_minute is not None
 
     def read_rates(self) -> Rates:
-        return self.key.read_rates()
+        """What is left of the limits of the minute, as of the end of the request, or now."""
+        return self.key.read_rates() if self._rates is None else self._rates
 
 
 # errors ---------------------------------------------------------------------------------------------------------
@@ -171,14 +179,13 @@ def build_rate_headers(rates: Rates, *, is_anthropic: bool = False, now: float |
     for what, state in (("requests", rates.requests), ("tokens", rates.tokens)):
         if state is None:
             continue
-        values: tuple[tuple[str, object], ...]
         if is_anthropic:
             reset = datetime.fromtimestamp(moment + state.reset, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-            values = (("limit", state.limit), ("remaining", state.remaining), ("reset", reset))
-            found += [(f"anthropic-ratelimit-{what}-{part}".encode(), str(value).encode()) for part, value in values]
+            limit, remaining, resets = _ANTHROPIC_HEADERS[what]
         else:
-            values = (("limit", state.limit), ("remaining", state.remaining), ("reset", format_duration(state.reset)))
-            found += [(f"x-ratelimit-{part}-{what}".encode(), str(value).encode()) for part, value in values]
+            reset = format_duration(state.reset)
+            limit, remaining, resets = _OPENAI_HEADERS[what]
+        found += [(limit, b"%d" % state.limit), (remaining, b"%d" % state.remaining), (resets, reset.encode())]
     return found
 
 

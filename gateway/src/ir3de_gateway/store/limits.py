@@ -102,9 +102,19 @@ class LimitStore(Protocol):
         ...
 
     def settle(
-        self, key: str, reserved: Charge, spent: Spending | None, now: float, *, instead: Charge | None = None
-    ) -> None:
-        """End a request: charge what it took in place of its reservation, or of an earlier charge (`instead`)."""
+        self,
+        key: str,
+        limits: Limits,
+        reserved: Charge,
+        spent: Spending | None,
+        now: float,
+        *,
+        instead: Charge | None = None,
+    ) -> Rates:
+        """End a request: charge what it took in place of its reservation, or of an earlier charge (`instead`).
+
+        The result is how much of the minute is left.
+        """
         ...
 
     def read_rates(self, key: str, limits: Limits, now: float) -> Rates:
@@ -190,8 +200,15 @@ class FileLimits:
             return rejection
 
     def settle(
-        self, key: str, reserved: Charge, spent: Spending | None, now: float, *, instead: Charge | None = None
-    ) -> None:
+        self,
+        key: str,
+        limits: Limits,
+        reserved: Charge,
+        spent: Spending | None,
+        now: float,
+        *,
+        instead: Charge | None = None,
+    ) -> Rates:
         account = self._accounts.get(key) or self._open_account(key)
         charged = instead if instead is not None and spent is not None else reserved
         tokens, cost = (0, 0.0) if spent is None else (spent.tokens, spent.cost)
@@ -207,6 +224,7 @@ class FileLimits:
             finally:
                 if spent is not None:
                     self._charge_expert(key, account, spent, now, instead)
+        return _find_rates(usage, limits)
 
     def _charge_expert(self, key: str, account: _Account, spent: Spending, now: float, instead: Charge | None) -> None:
         row = account.by_expert.get(spent.expert) or self._find_expert(key, account, spent.expert)
@@ -225,12 +243,7 @@ class FileLimits:
         account = self._accounts.get(key) or self._open_account(key)
         with self._file.lock:
             usage = Usage(self._file.read(account.row), now)
-        requests = tokens = None
-        if (most := limits.requests_per_minute) is not None:
-            requests = RateState(most, max(0, most - usage.requests), usage.find_requests_reset())
-        if (most := limits.tokens_per_minute) is not None:
-            tokens = RateState(most, max(0, most - usage.tokens), usage.find_tokens_reset())
-        return Rates(requests, tokens)
+        return _find_rates(usage, limits)
 
     def read_usage(self, key: str, now: float, experts: Iterable[str] = ()) -> KeyUsage:
         account = self._accounts.get(key) or self._open_account(key)
@@ -257,11 +270,20 @@ class FileLimits:
         return found
 
 
+def _find_rates(usage: Usage, limits: Limits) -> Rates:
+    requests = tokens = None
+    if (most := limits.requests_per_minute) is not None:
+        requests = RateState(most, max(0, most - usage.requests), usage.find_requests_reset())
+    if (most := limits.tokens_per_minute) is not None:
+        tokens = RateState(most, max(0, most - usage.tokens), usage.find_tokens_reset())
+    return Rates(requests, tokens)
+
+
 def _find_spent(usage: Usage, account: _Account, limits: Limits) -> Rejection | None:
     """The limit of cost or tokens that has been reached; of several, the one with the longest wait."""
-    if (most := limits.budget_per_month) is not None and (cost := usage.month.cost) >= most:
+    if (most := limits.budget_per_month) is not None and (cost := usage.month_cost) >= most:
         return _reject("budget_per_month", most, cost, account.sum(_RESERVED_COST), usage.month_ends - usage.now)
-    if (most := limits.budget_per_day) is not None and (cost := usage.day.cost) >= most:
+    if (most := limits.budget_per_day) is not None and (cost := usage.day_cost) >= most:
         return _reject("budget_per_day", most, cost, account.sum(_RESERVED_COST), usage.day_ends - usage.now)
     if (limit := limits.tokens_per_minute) is not None and (used := usage.tokens) >= limit:
         wait = usage.find_tokens_wait(used - limit + 1)

@@ -100,15 +100,22 @@ class Totals:
     def month_ends(self) -> float:
         return self._periods[1].ends
 
+    @property
+    def day_cost(self) -> float:
+        return self._numbers[_DAY_COST]
+
+    @property
+    def month_cost(self) -> float:
+        return self._numbers[_MONTH_COST]
+
     def add_request(self) -> None:
         self._numbers[_DAY_REQUESTS] += 1.0
         self._numbers[_MONTH_REQUESTS] += 1.0
 
     def cancel_request(self, since: float) -> None:
         """Uncount a request of the second `since` that was rejected after all."""
-        for runs, place in zip(self._still_run(since), (_DAY_REQUESTS, _MONTH_REQUESTS), strict=True):
-            if runs:
-                self._numbers[place] = max(0.0, self._numbers[place] - 1.0)
+        for place in self._list_current(since, _DAY_REQUESTS, _MONTH_REQUESTS):
+            self._add_at(place, -1.0)
 
     def add_estimated(self) -> None:
         self._numbers[_ESTIMATED] += 1.0
@@ -118,17 +125,24 @@ class Totals:
 
         What was reserved in a day or a month that is over is not given back to the current one.
         """
-        numbers = self._numbers
-        for runs, place in zip(self._still_run(since), (_DAY_TOKENS, _MONTH_TOKENS), strict=True):
-            if runs or tokens > 0:
-                numbers[place] = max(0.0, numbers[place] + tokens)
-            if runs or cost > 0:
-                numbers[place + 1] = max(0.0, numbers[place + 1] + cost)
+        if tokens:
+            places = (_DAY_TOKENS, _MONTH_TOKENS)
+            for place in places if tokens > 0 else self._list_current(since, *places):
+                self._add_at(place, tokens)
+        if cost:
+            for place in COSTS if cost > 0 else self._list_current(since, *COSTS):
+                self._add_at(place, cost)
 
-    def _still_run(self, since: float) -> tuple[bool, bool]:
-        """Whether the day and the month of a moment are the current ones."""
-        (day, month), now = _find_periods(int(since // 3_600)), self._periods
-        return day.number == now[0].number, month.number == now[1].number
+    def _add_at(self, place: int, more: float) -> None:
+        total = self._numbers[place] + more
+        self._numbers[place] = total if total > 0.0 else 0.0  # sums of floats depend on their order
+
+    def _list_current(self, since: float, of_day: int, of_month: int) -> tuple[int, ...]:
+        """Those of the two places whose period has not changed since a moment."""
+        day, month = self._periods
+        if since // 86_400 == day.number:
+            return of_day, of_month
+        return (of_month,) if find_periods(since)[1].number == month.number else ()
 
 
 class Usage(Totals):
@@ -170,17 +184,15 @@ class Usage(Totals):
     def cancel_request(self, since: float) -> None:
         super().cancel_request(since)
         if 0 <= self.second - since < WINDOW_S:
-            place = _REQUESTS + int(since) % WINDOW_S
-            self._numbers[place] = max(0.0, self._numbers[place] - 1.0)
+            self._add_at(_REQUESTS + int(since) % WINDOW_S, -1.0)
 
     def add(self, tokens: float, cost: float, *, since: float) -> None:
         """What a request of more than a minute used beyond its reservation counts in the current second."""
         super().add(tokens, cost, since=since)
         if 0 <= self.second - since < WINDOW_S:
-            place = _TOKENS + int(since) % WINDOW_S
-            self._numbers[place] = max(0.0, self._numbers[place] + tokens)
+            self._add_at(_TOKENS + int(since) % WINDOW_S, tokens)
         elif tokens > 0:
-            self._numbers[_TOKENS + self.second % WINDOW_S] += tokens
+            self._add_at(_TOKENS + self.second % WINDOW_S, tokens)
 
     def find_requests_wait(self, least: int) -> float:
         """Seconds until at least so many requests have left the window."""
