@@ -158,7 +158,8 @@ def test_sighup_replaces_the_workers_but_not_by_ones_that_cannot_start(supervise
     assert supervised.workers == old
     supervised.say("serve")
     supervised.process.send_signal(signal.SIGHUP)
-    assert eventually(lambda: len(supervised.workers) == 2 and not supervised.workers & old)
+    assert eventually(lambda: "look at the file" in supervised.log.read_text())
+    assert len(supervised.workers) == 2 and not supervised.workers & old
     said = supervised.log.read_text()
     assert said.count("SIGHUP: replacing 2 workers one by one") == 2 and said.count("has been replaced") == 1
     assert said.count("look at the file") == 1

@@ -162,6 +162,8 @@ class Supervisor:
             if not self._leaving.has_ended:
                 return
             self._leaving = None
+            if not self._to_replace:
+                self._report_replaced()
         if not self._to_replace:
             return
         if self._replacement is None:
@@ -173,17 +175,20 @@ class Supervisor:
             self._leaving, place.worker, place.failures = place.worker, new, 0
             self._replacement = None
             del self._to_replace[0]
-            if not self._to_replace:
-                logger.info("every worker has been replaced")
-                self._on_replaced()
             if self._leaving is not None:
                 self._leaving.process.terminate()
+            elif not self._to_replace:
+                self._report_replaced()
         elif new.has_ended or monotonic() - new.started_at > START_TIMEOUT_S:
             new.process.kill()
             self._replacement = None
             self._to_replace.clear()
             why = new.describe_end() if new.has_ended else f"it was not ready within {START_TIMEOUT_S:g} s"
             logger.error("a new worker did not start: %s. The old ones continue", why)
+
+    def _report_replaced(self) -> None:
+        logger.info("every worker has been replaced")
+        self._on_replaced()
 
     def _stop(self, *, interrupted: bool = False) -> bool:
         """Let every worker finish its requests, unless a second interrupt comes; kill those that do not end.
