@@ -2,8 +2,10 @@
 
 import json
 import os
+import sqlite3
 import subprocess
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,14 @@ from starlette.testclient import TestClient
 import exchange_records as made
 import tiny
 from ir3de_gateway.experts.snapshot import LiveSnapshot
-from ir3de_gateway.store.workers import VARIABLE, WorkerPlace, create_worker_folder, get_worker_folder
+from ir3de_gateway.store.workers import (
+    NOTES_FILE,
+    VARIABLE,
+    WorkerNotes,
+    WorkerPlace,
+    create_worker_folder,
+    get_worker_folder,
+)
 from ir3de_gateway.telemetry.metrics import OUTCOMES, REASONS, Metrics
 from ir3de_gateway.telemetry.observer import Observer
 
@@ -161,6 +170,7 @@ def test_openmetrics_where_the_client_prefers_it(client: TestClient) -> None:
 
 WORKER = """
 import asyncio, json, os, signal, sys
+from contextlib import closing
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import exchange_records as made
@@ -269,7 +279,7 @@ def test_a_new_worker_counts_on_where_the_one_before_it_ended(tmp_path: Path) ->
 
 def test_metrics_of_a_worker_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:
     metrics = Metrics(made.live(), WorkerPlace(tmp_path))
-    (tmp_path / "metrics-7.json").write_bytes(b"{")
+    WorkerNotes(tmp_path).write("worker 7", "{")
     metrics.observe(made.record())
     assert value(read(metrics), "ir3de_requests_total", expert="law", outcome="ok") == 1
 
@@ -277,7 +287,8 @@ def test_metrics_of_a_worker_that_cannot_be_read_are_left_out(tmp_path: Path) ->
 def test_metrics_are_shown_even_if_they_cannot_be_published(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     place = WorkerPlace(tmp_path)
     metrics = Metrics(made.live(), place)
-    (tmp_path / f"metrics-{place.number}.new").mkdir()  # so it cannot be written
+    with closing(sqlite3.connect(tmp_path / NOTES_FILE)) as database:
+        database.execute("DROP TABLE notes")  # so it cannot be written
     metrics.observe(made.record())
     for _ in range(3):
         assert value(read(metrics), "ir3de_requests_total", expert="law", outcome="ok") == 1

@@ -64,6 +64,7 @@ class WorkerPlace:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.number, self._file = folder, os.getpid(), -1
+        self._notes: WorkerNotes | None = None
         for number in count() if fcntl is not None else ():
             file = os.open(self._path(number), os.O_RDWR | os.O_CREAT, 0o600)
             if _try_lock(file):
@@ -86,8 +87,24 @@ class WorkerPlace:
         finally:
             os.close(file)
 
+    def publish(self, text: str) -> None:
+        """Write a text that every worker can read, also after this one has ended, until its number is taken again."""
+        self._open_notes().write(f"worker {self.number}", text)
+
+    def read_published(self) -> dict[int, str]:
+        """What all workers have published, by their numbers."""
+        return {int(name.split()[1]): text for name, text in self._open_notes().read("worker ").items()}
+
+    def _open_notes(self) -> WorkerNotes:
+        if self._notes is None:
+            self._notes = WorkerNotes(self.folder)
+        return self._notes
+
     def leave(self) -> None:
         """Give the number back."""
+        if self._notes is not None:
+            self._notes.close()
+            self._notes = None
         if self._file >= 0:
             os.close(self._file)
             self._file = -1

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import os
+import sqlite3
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -25,7 +26,6 @@ from ir3de_gateway.requests.eligibility import REFUSAL_LABELS
 from ir3de_gateway.store.workers import WorkerPlace
 from ir3de_gateway.telemetry.counts import PROCESS_COUNTS, Counts, Dump
 from ir3de_gateway.telemetry.key_metrics import KeyMetrics, build_budget_metrics
-from ir3de_gateway.telemetry.replica_metrics import ReplicaMetrics
 
 try:
     import resource
@@ -33,6 +33,7 @@ except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
+    from ir3de_gateway.experts.expert import Expert
     from ir3de_gateway.experts.snapshot import LiveSnapshot
     from ir3de_gateway.keys.registry import KeyRegistry
 
@@ -110,7 +111,7 @@ class Metrics:
         self._own: Dump = counts.dump()
         self._published = ""
         self._warned = -WARN_INTERVAL_S
-        if place is not None and (before := _read_dump(_path(place.folder, place.number))) is not None:
+        if place is not None and (before := self._read_published(place).get(place.number)) is not None:
             counts.resume(before)
 
     def get_label(self, expert: str) -> str:
@@ -211,16 +212,23 @@ class Metrics:
         text = json.dumps(self._own)
         if text == self._published:
             return
-        path = _path(place.folder, place.number)
-        written = path.with_suffix(".new")
         try:
-            written.write_text(text)
-            written.replace(path)
+            place.publish(text)
             self._published = text
-        except OSError as error:
-            if monotonic() - self._warned >= WARN_INTERVAL_S:
-                self._warned = monotonic()
-                _log.warning("other workers do not see this one's metrics: %s", error)
+        except (sqlite3.Error, OSError) as error:
+            self._warn("other workers do not see this one's metrics", error)
+
+    def _read_published(self, place: WorkerPlace) -> dict[int, Dump]:
+        try:
+            return {number: json.loads(text) for number, text in place.read_published().items()}
+        except (sqlite3.Error, OSError, ValueError) as error:
+            self._warn("cannot read the metrics of other workers", error)
+            return {}
+
+    def _warn(self, what: str, error: Exception) -> None:
+        if monotonic() - self._warned >= WARN_INTERVAL_S:
+            self._warned = monotonic()
+            _log.warning("%s: %s", what, error)
 
     def scrape(self, accept: str = "") -> tuple[bytes, str]:
         """All metrics in the format that the client prefers, and its content type; this worker's as of `refresh`."""
@@ -235,10 +243,41 @@ class Metrics:
     def _read_all(self) -> Iterator[tuple[Dump, bool]]:
         yield self._own, True
         if self._place is not None:
-            for path in self._place.folder.glob("metrics-*.json"):
-                number = int(path.stem.partition("-")[2])
-                if number != self._place.number and (dump := _read_dump(path)) is not None:
+            for number, dump in self._read_published(self._place).items():
+                if number != self._place.number:
                     yield dump, self._place.is_alive(number)
+
+
+class ReplicaMetrics:
+    """Requests, retries, hedges and health checks of replicas, and how they are now."""
+
+    def __init__(self, counts: Counts) -> None:
+        self.requests = counts.add_counter(
+            "ir3de_replica_requests", "Requests to replicas, and how they ended.", "expert", "replica", "outcome"
+        )
+        self.retries = counts.add_counter("ir3de_retries", "Requests sent on to another replica.", "expert")
+        self.hedges = counts.add_counter(
+            "ir3de_hedges", "Second replicas asked because the first was slow; won: they answered.", "expert", "outcome"
+        )
+        self.health_checks = counts.add_counter(
+            "ir3de_health_checks", "Health checks of replicas.", "expert", "replica", "outcome"
+        )
+        self._in_flight = counts.add_gauge(
+            "ir3de_replica_in_flight", "Requests that a replica is answering.", "expert", "replica", adds_up=False
+        )
+        self._up = counts.add_gauge(
+            "ir3de_replica_up", "1 if a replica gets requests, else 0.", "expert", "replica", adds_up=False
+        )
+
+    def refresh(self, experts: Iterable[Expert]) -> None:
+        """Set the gauges."""
+        self._in_flight.clear()
+        self._up.clear()
+        for expert in experts:
+            for replica in expert.replicas:
+                place = (expert.name, replica.label)
+                self._in_flight[place] = replica.in_flight
+                self._up[place] = float(replica.state in ("up", "warming"))
 
 
 class ProcessGauges:
@@ -317,19 +356,3 @@ def limit_reason(reason: str) -> str:
     if reason in REASONS:
         return reason
     return "5xx" if len(reason) == 3 and reason.isdecimal() and reason[0] == "5" else "other"
-
-
-def _path(folder: Path, number: int) -> Path:
-    return folder / f"metrics-{number}.json"
-
-
-def _read_dump(path: Path) -> Dump | None:
-    """The numbers that a worker published; None if they cannot be read."""
-    try:
-        dump: Dump = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        _log.warning("cannot read the metrics of another worker: %s", error)
-        return None
-    return dump
