@@ -12,7 +12,7 @@ from base64 import b64encode
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from time import monotonic
 from typing import Any
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -180,9 +180,8 @@ class Connector:
         loop = asyncio.get_running_loop()
         line = await self._open_socket(proxy.host, proxy.port)
         to_proxy = self._get_context(None, False) if proxy.scheme == "https" else None
-        transport, connection = await _start(
-            lambda: Http1Connection(lambda connection: None), line, to_proxy, proxy.host if to_proxy else None
-        )
+        server_name = proxy.host if to_proxy else None
+        transport, connection = await _start(lambda: Http1Connection(lambda *_: None), line, to_proxy, server_name)
         try:
             there = origin.authority.encode()
             connection.write(b"CONNECT %b HTTP/1.1\r\nhost: %b\r\n%b\r\n" % (there, there, proxy.authorization))
@@ -272,7 +271,7 @@ class NameResolver:
     async def resolve(self, host: str, port: int) -> list[AddressInfo]:
         """The addresses of a host; the caller limits the time."""
         answer = self._answers.get(host)
-        if answer is None or answer.expires <= asyncio.get_running_loop().time():
+        if answer is None or answer.expires <= monotonic():
             answer = await self._refresh(host, answer)
         return [(*info[:4], (info[4][0], port, *info[4][2:])) for info in answer.addresses]
 
@@ -284,7 +283,7 @@ class NameResolver:
             done, _ = await asyncio.wait([running], timeout=REFRESH_PATIENCE_S)
             found = running.result() if done else known
         if known is not None and (found is known or found.error is not None):
-            self._answers[host] = replace(known, expires=asyncio.get_running_loop().time() + RETRY_S)
+            self._answers[host] = replace(known, expires=monotonic() + RETRY_S)
             return known
         if found.error is not None:
             raise _describe_failure(host, found.error) from found.error
@@ -292,11 +291,10 @@ class NameResolver:
 
     def _start(self, host: str) -> asyncio.Future[ResolvedName]:
         loop = asyncio.get_running_loop()
-        future = loop.create_future()
+        self._running[host] = future = loop.create_future()
         if _is_address(host):  # needs neither resolver nor thread
-            future.set_result(self._keep(host, look_up(host), None))
+            self._finish(host, _look_up_once(host))
             return future
-        self._running[host] = future
         try:
             threading.Thread(target=self._run, args=(loop, host), name=f"look up {host}", daemon=True).start()
         except RuntimeError as error:  # can't start new thread
@@ -305,24 +303,23 @@ class NameResolver:
         return future
 
     def _run(self, loop: asyncio.AbstractEventLoop, host: str) -> None:
-        addresses, error = [], None
-        try:
-            addresses = look_up(host)
-        except (OSError, UnicodeError) as found:  # UnicodeError: an invalid host name
-            error = found
+        found = _look_up_once(host)
         with suppress(RuntimeError):  # the loop was closed meanwhile
-            loop.call_soon_threadsafe(partial(self._finish, host, addresses, error))
+            loop.call_soon_threadsafe(self._finish, host, found)
 
-    def _finish(self, host: str, addresses: list[AddressInfo], error: OSError | UnicodeError | None) -> None:
+    def _finish(self, host: str, found: ResolvedName) -> None:
+        if found.error is None:
+            self._answers[host] = found
         future = self._running.pop(host)
         if not future.done():
-            future.set_result(self._keep(host, addresses, error))
+            future.set_result(found)
 
-    def _keep(self, host: str, addresses: list[AddressInfo], error: OSError | UnicodeError | None) -> ResolvedName:
-        answer = ResolvedName(addresses, asyncio.get_running_loop().time() + ANSWER_TTL_S, error)
-        if error is None:
-            self._answers[host] = answer
-        return answer
+
+def _look_up_once(host: str) -> ResolvedName:
+    try:
+        return ResolvedName(look_up(host), monotonic() + ANSWER_TTL_S)
+    except (OSError, UnicodeError) as error:  # UnicodeError: an invalid host name
+        return ResolvedName([], 0.0, error)
 
 
 def _is_address(host: str) -> bool:

@@ -16,112 +16,52 @@ MAX_JOINED_BYTES = 1 << 16  # larger bodies are written separately: joining them
 SLICE_BYTES = 1 << 18  # written at a time: asyncio copies what the socket does not accept at once
 
 
-class Http1Connection(asyncio.Protocol):
-    """One connection, and the answer to the call that it carries.
-
-    `keep` is called when an exchange is complete and the connection can be reused.
-    """
+class BufferedAnswer:
+    """An answer as it arrives: pieces that wait to be read, and a reader that waits for them."""
 
     __slots__ = (
-        "_ended", "_error", "_has_head", "_has_length", "_head_size", "_is_full", "_is_persistent", "_keep", "_parser",
-        "_paused", "_pieces", "_size", "_timer", "_unsent", "_waiter", "_waits_until", "headers", "idle_since", "loop",
-        "resends", "status", "transport",
+        "_ended", "_error", "_pieces", "_timer", "_waiter", "_waits_until", "headers", "loop", "resends", "status",
     )  # fmt: skip
 
-    def __init__(self, keep: Callable[[Http1Connection], None]) -> None:
-        self.transport: Any = None
+    def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
-        self.idle_since = 0.0
-        self._keep = keep
-        self._parser = httptools.HttpResponseParser(self)
         self._waiter: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._waits_until = 0.0
-        self._unsent: memoryview | None = None  # of a large body
-        self._is_full = False  # the socket accepts no more for now
         self._reset()
 
     def _reset(self) -> None:
         self.status = self.resends = 0
         self.headers: list[tuple[bytes, bytes]] = []
         self._pieces: list[bytes] = []
-        self._size = self._head_size = 0
-        self._has_head = self._ended = self._is_persistent = self._paused = False
-        self._has_length = True  # otherwise the end of the connection is the end of the answer
+        self._ended = False
         self._error: OSError | None = None
-
-    def write(self, head: bytes, body: RequestBody = b"") -> None:
-        """Send a request."""
-        self._reset()
-        if len(body) > MAX_JOINED_BYTES:
-            self.transport.write(head)
-            self._unsent = memoryview(body)
-            self._write_slices()
-        else:
-            self.transport.write(head + body[:])
-
-    def _write_slices(self) -> None:
-        while self._unsent is not None and not self._is_full:
-            self.transport.write(self._unsent[:SLICE_BYTES])
-            self._unsent = self._unsent[SLICE_BYTES:] or None
 
     async def wait_for_head(self, deadline: float) -> None:
         """Wait for the head of the answer."""
-        while not self._has_head:
-            if self._error is not None:
-                raise self._error
-            await self._wait(deadline)
+        while not self.status:
+            await self.wait(deadline)
 
     async def read(self, deadline: float) -> bytes:
         """The next bytes of the body; none at its end."""
-        while not self._pieces:
-            if self._error is not None:
-                raise self._error
-            if self._ended:
-                return b""
-            await self._wait(deadline)
         pieces = self._pieces
+        while not pieces:
+            if self._ended and self._error is None:
+                return b""
+            await self.wait(deadline)
         found = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         pieces.clear()
-        self._size = 0
-        if self._paused:
-            self._paused = False
-            self.transport.resume_reading()
+        self._acknowledge()
         return found
 
-    def close(self) -> None:
-        """Keep the connection for the next call, if this exchange is complete; otherwise close it."""
-        if self.is_reusable:
-            self._cancel_timer()
-            self._keep(self)
-        else:
-            self.abort()
+    def _acknowledge(self) -> None:
+        """All pieces were read: more may arrive."""
+        raise NotImplementedError
 
-    def abort(self) -> None:
-        """Close the connection at once."""
-        self._cancel_timer()
-        self.transport.abort()
-
-    @property
-    def has_received_data(self) -> bool:
-        """Whether any byte has arrived."""
-        return self._head_size > 0 or self._has_head
-
-    @property
-    def is_reusable(self) -> bool:
-        """Whether the exchange is complete, to the last byte, and another one may follow."""
-        unread = self._pieces or self._paused  # unread data would become part of the next answer
-        if not self._ended or not self._is_persistent or unread or self._error is not None:
-            return False
-        if self.transport.is_closing():
-            return False
-        # the expert may have answered early, without reading the rest
-        return self._unsent is None and not self.transport.get_write_buffer_size()
-
-    # waiting ----------------------------------------------------------------------------------------------------
-
-    async def _wait(self, deadline: float) -> None:
+    async def wait(self, deadline: float) -> None:
         """Wait for an event. One timer serves many waits: it is set again when it expires too early."""
+        if self._error is not None:
+            raise self._error
         self._waits_until = deadline
         if self._timer is None or self._timer.when() > deadline:
             self._set_timer(deadline)
@@ -130,6 +70,11 @@ class Http1Connection(asyncio.Protocol):
             await self._waiter
         finally:
             self._waiter = None
+
+    def wake(self) -> None:
+        """An event has happened."""
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:
@@ -149,15 +94,95 @@ class Http1Connection(asyncio.Protocol):
         else:
             self._set_timer(self._waits_until)
 
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-    def _fail(self, error: OSError) -> None:
+    def fail(self, error: OSError) -> None:
+        """The rest of the answer will not arrive."""
         if self._error is None and not self._ended:
             self._error = error
+        self.wake()
+
+
+class Http1Connection(BufferedAnswer, asyncio.Protocol):
+    """One connection, and the answer to the call that it carries.
+
+    `done` is called when an answer is closed, with whether the connection can be reused.
+    """
+
+    __slots__ = (
+        "_done", "_has_length", "_head_size", "_is_full", "_is_open", "_is_persistent", "_parser", "_paused", "_size",
+        "_unsent", "idle_since", "transport",
+    )  # fmt: skip
+
+    def __init__(self, done: Callable[[Http1Connection, bool], None]) -> None:
+        super().__init__()
+        self.transport: Any = None
+        self.idle_since = 0.0
+        self._done = done
+        self._parser = httptools.HttpResponseParser(self)
+        self._unsent: memoryview | None = None  # of a large body
+        self._is_full = False  # the socket accepts no more for now
+
+    def _reset(self) -> None:
+        super()._reset()
+        self._size = self._head_size = 0
+        self._is_persistent = self._paused = False
+        self._is_open = True  # the answer was not closed
+        self._has_length = True  # otherwise the end of the connection is the end of the answer
+
+    def write(self, head: bytes, body: RequestBody = b"") -> None:
+        """Send a request."""
+        self._reset()
+        if len(body) > MAX_JOINED_BYTES:
+            self.transport.write(head)
+            self._unsent = memoryview(body)
+            self._write_slices()
+        else:
+            self.transport.write(head + body[:])
+
+    def _write_slices(self) -> None:
+        while self._unsent is not None and not self._is_full:
+            self.transport.write(self._unsent[:SLICE_BYTES])
+            self._unsent = self._unsent[SLICE_BYTES:] or None
+
+    def _acknowledge(self) -> None:
+        self._size = 0
+        if self._paused:
+            self._paused = False
+            self.transport.resume_reading()
+
+    def close(self) -> None:
+        """End the exchange. The connection stays open if it can be reused."""
+        if not self._is_open:
+            return
+        self._is_open, is_reusable = False, self.is_reusable
+        self._cancel_timer()
+        if not is_reusable:
+            self.transport.abort()
+        self._done(self, is_reusable)
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+        self._cancel_timer()
         self.transport.abort()
-        self._wake()
+
+    @property
+    def has_received_data(self) -> bool:
+        """Whether any byte has arrived."""
+        return self._head_size > 0 or self.status > 0
+
+    @property
+    def is_reusable(self) -> bool:
+        """Whether the exchange is complete, to the last byte, and another one may follow."""
+        unread = self._pieces or self._paused  # unread data would become part of the next answer
+        if not self._ended or not self._is_persistent or unread or self._error is not None:
+            return False
+        if self.transport.is_closing():
+            return False
+        # the expert may have answered early, without reading the rest
+        return self._unsent is None and not self.transport.get_write_buffer_size()
+
+    def _reject(self, problem: str) -> None:
+        self.transport.abort()
+        self.fail(InvalidResponseError(problem))
 
     # asyncio's callbacks ----------------------------------------------------------------------------------------
 
@@ -166,17 +191,17 @@ class Http1Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._ended:
-            self._fail(InvalidResponseError("data after the end of the answer"))
+            self._reject("data after the end of the answer")
             return
-        if not self._has_head:
+        if not self.status:
             self._head_size += len(data)
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            self._fail(InvalidResponseError(str(error)))
+            self._reject(str(error))
             return
-        if not self._has_head and self._head_size > MAX_HEAD_BYTES:
-            self._fail(InvalidResponseError("the headers are too long"))
+        if not self.status and self._head_size > MAX_HEAD_BYTES:
+            self._reject("the headers are too long")
 
     def pause_writing(self) -> None:
         self._is_full = True
@@ -187,11 +212,9 @@ class Http1Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._unsent = None
-        if self._has_head and not self._has_length and error is None:
+        if self.status and not self._has_length and error is None:
             self._ended = True  # the normal end of such an answer
-        elif not self._ended and self._error is None:
-            self._error = ConnectionClosedError("the connection was closed")
-        self._wake()
+        self.fail(ConnectionClosedError("the connection was closed"))
 
     # httptools' callbacks ---------------------------------------------------------------------------------------
 
@@ -201,7 +224,7 @@ class Http1Connection(asyncio.Protocol):
             raise InvalidResponseError("data after the end of the answer")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if not self._has_head:  # trailers are ignored: they may be endless
+        if not self.status:  # trailers are ignored: they may be endless
             self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
@@ -209,11 +232,11 @@ class Http1Connection(asyncio.Protocol):
         if status < 200:  # 100 Continue and the like come before the answer
             self.headers.clear()
             return
-        self.status, self._has_head = status, True
+        self.status = status
         self._has_length = status in (204, 304) or any(
             name in (b"content-length", b"transfer-encoding") for name, _ in self.headers
         )
-        self._wake()
+        self.wake()
 
     def on_body(self, data: bytes) -> None:
         self._pieces.append(data)
@@ -221,9 +244,9 @@ class Http1Connection(asyncio.Protocol):
         if self._size > MAX_BUFFERED_BYTES and not self._paused:
             self._paused = True
             self.transport.pause_reading()
-        self._wake()
+        self.wake()
 
     def on_message_complete(self) -> None:
-        if self._has_head:
+        if self.status:
             self._is_persistent, self._ended = self._parser.should_keep_alive(), True
-            self._wake()
+            self.wake()

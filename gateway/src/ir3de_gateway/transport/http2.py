@@ -14,7 +14,7 @@ from h2.exceptions import H2Error, ProtocolError
 from h2.settings import SettingCodes
 
 from ir3de_gateway.transport import ConnectionClosedError, InvalidResponseError, RequestBody
-from ir3de_gateway.transport.http1 import MAX_BUFFERED_BYTES, MAX_HEAD_BYTES, Http1Connection
+from ir3de_gateway.transport.http1 import MAX_BUFFERED_BYTES, MAX_HEAD_BYTES, BufferedAnswer, Http1Connection
 
 CONNECTION_WINDOW_BYTES = 1 << 24  # large: each stream has its own window against unread data
 _GOAWAY = 0x07
@@ -69,8 +69,7 @@ class Http2Connection(asyncio.Protocol):
             self._h2.send_headers(number, _list_headers(method, authority, path, head, len(body)), end_stream=not body)
             self.flush()
             await self._send_body(answer, body, deadline)
-            while not answer.status:
-                await answer.wait(deadline)
+            await answer.wait_for_head(deadline)
         except BaseException as error:
             answer.close()
             if isinstance(error, H2Error):
@@ -186,58 +185,28 @@ class Http2Connection(asyncio.Protocol):
             answer.handle(event)
 
 
-class Http2Answer:
+class Http2Answer(BufferedAnswer):
     """The answer on one stream."""
 
-    def __init__(self, connection: Http2Connection, number: int) -> None:
-        self._connection, self.number = connection, number
-        self.status = self.resends = 0
-        self.headers: list[tuple[bytes, bytes]] = []
-        self.has_ended = False
-        self._pieces: list[bytes] = []
-        self._size = 0  # as flow control counts it, with padding
-        self._error: OSError | None = None
-        self._waiter: asyncio.Future[None] | None = None
+    __slots__ = ("_connection", "_size", "number")
 
-    async def read(self, deadline: float) -> bytes:
-        while not self._pieces:
-            if self.has_ended:
-                return b""
-            await self.wait(deadline)
-        found, size = b"".join(self._pieces), self._size
-        self._pieces.clear()
-        self._size = 0
-        if not self.has_ended:
+    def __init__(self, connection: Http2Connection, number: int) -> None:
+        super().__init__()
+        self._connection, self.number = connection, number
+        self._size = 0  # of what was not read yet, as flow control counts it, with padding
+
+    @property
+    def has_ended(self) -> bool:
+        return self._ended
+
+    def _acknowledge(self) -> None:
+        size, self._size = self._size, 0
+        if not self._ended:
             self._connection.acknowledge(self.number, size)
-        return found
 
     def close(self) -> None:
+        self._cancel_timer()
         self._connection.end(self)
-
-    async def wait(self, deadline: float) -> None:
-        """Wait until something happens to this stream."""
-        if self._error is not None:
-            raise self._error
-        self._waiter = self._connection.loop.create_future()
-        timer = self._connection.loop.call_at(deadline, self._expire)
-        try:
-            await self._waiter
-        finally:
-            timer.cancel()
-            self._waiter = None
-
-    def _expire(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_exception(TimeoutError())
-
-    def wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-    def fail(self, error: OSError) -> None:
-        if self._error is None and not self.has_ended:
-            self._error = error
-        self.wake()
 
     def handle(self, event: Event) -> None:
         """Apply an event of this stream."""
@@ -250,39 +219,32 @@ class Http2Answer:
                 self._pieces.append(event.data)
             self._size += event.flow_controlled_length or 0
         elif isinstance(event, StreamEnded):
-            self.has_ended = True
+            self._ended = True
         elif isinstance(event, StreamReset):
             is_refused = event.error_code == ErrorCodes.REFUSED_STREAM
             self.fail(RefusedError("refused") if is_refused else ConnectionClosedError("the stream was reset"))
-            return
         self.wake()
 
 
 class NegotiatedConnection(asyncio.Protocol):
     """Becomes a connection with HTTP/2 or HTTP/1.1, as the server chose in the TLS handshake."""
 
-    def __init__(self, keep: Callable[[Http1Connection], None]) -> None:
-        self._keep, self._early = keep, bytearray()
-        self.chosen: Http1Connection | Http2Connection | None = None
+    chosen: Http1Connection | Http2Connection
+
+    def __init__(self, done: Callable[[Http1Connection, bool], None]) -> None:
+        self._done, self._early = done, bytearray()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         tls: Any = transport.get_extra_info("ssl_object")
         is_http2 = tls is not None and tls.selected_alpn_protocol() == "h2"
-        self.chosen = Http2Connection() if is_http2 else Http1Connection(self._keep)
+        self.chosen = Http2Connection() if is_http2 else Http1Connection(self._done)
         transport.set_protocol(self.chosen)
         self.chosen.connection_made(transport)
         if self._early:
             self.chosen.data_received(bytes(self._early))
 
     def data_received(self, data: bytes) -> None:
-        if self.chosen is None:
-            self._early += data
-        else:
-            self.chosen.data_received(data)
-
-    def connection_lost(self, error: Exception | None) -> None:
-        if self.chosen is not None:
-            self.chosen.connection_lost(error)
+        self._early += data  # through a proxy, it may arrive before `connection_made`
 
 
 def _list_headers(method: str, authority: str, path: str, head: bytes, length: int) -> list[tuple[bytes, bytes]]:

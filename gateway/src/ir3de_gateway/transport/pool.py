@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ir3de_gateway.transport import ConnectionClosedError, Destination, NoConnectionError, UpstreamAnswer, UpstreamCall
 from ir3de_gateway.transport.connecting import Connector, Origin
@@ -33,8 +33,7 @@ class HttpTransport:
         """Send a call and wait for the head of its answer."""
         pool = self._pools.get(call.destination)
         if pool is None:
-            kind = ConnectionPool if call.destination.max_connections is None else LimitedPool
-            pool = kind(call.destination, self._connector, self._schedule_sweep)
+            pool = ConnectionPool(call.destination, self._connector, self._schedule_sweep)
             self._pools[call.destination] = pool
         return await pool.send(call)
 
@@ -59,7 +58,11 @@ class HttpTransport:
 
 
 class ConnectionPool:
-    """The connections to one destination."""
+    """The connections to one destination.
+
+    With `max_connections`, further calls over HTTP/1.1 wait, first come, first served. A connection is opened only if
+    none is idle, so there are never more connections than concurrent calls, and it is calls that are counted.
+    """
 
     def __init__(self, destination: Destination, connector: Connector, schedule_sweep: Callable[[float], None]) -> None:
         self.destination, self._connector, self._schedule_sweep = destination, connector, schedule_sweep
@@ -69,6 +72,8 @@ class ConnectionPool:
         self._shared: list[Http2Connection] = []
         self._opening: asyncio.Lock | None = None  # of HTTP/2: one connection serves all waiting calls
         self._is_http1 = not destination.http2  # or the server has chosen it
+        limit = destination.max_connections
+        self._places = None if limit is None else asyncio.Semaphore(limit)
 
     @property
     def is_empty(self) -> bool:
@@ -79,6 +84,20 @@ class ConnectionPool:
         return await (self._send_http1(call) if self._is_http1 else self._send_http2(call))
 
     async def _send_http1(self, call: UpstreamCall) -> UpstreamAnswer:
+        if self._places is None:
+            return await self._send_on_any(call)
+        try:
+            async with asyncio.timeout(_limit_connecting(call)):
+                await self._places.acquire()
+        except TimeoutError:
+            raise NoConnectionError("all connections are in use") from None
+        try:
+            return await self._send_on_any(call)  # `_finish` frees the place
+        except BaseException:
+            self._places.release()
+            raise
+
+    async def _send_on_any(self, call: UpstreamCall) -> UpstreamAnswer:
         """Send a call on an idle connection if there is one.
 
         An expert may close an idle connection just as a request is sent. The request is then sent again, once, on a new
@@ -95,7 +114,7 @@ class ConnectionPool:
                     raise
                 resends = 1
         fresh: Http1Connection = await self._connector.connect(
-            self._origin, self.destination.tls, lambda: Http1Connection(self._keep), _limit_connecting(call)
+            self._origin, self.destination.tls, lambda: Http1Connection(self._finish), _limit_connecting(call)
         )
         await self._exchange(fresh, call)
         fresh.resends = resends
@@ -151,7 +170,7 @@ class ConnectionPool:
             negotiated: NegotiatedConnection = await self._connector.connect(
                 self._origin,
                 self.destination.tls,
-                lambda: NegotiatedConnection(self._keep),
+                lambda: NegotiatedConnection(self._finish),
                 _limit_connecting(call),
                 http2=True,
             )
@@ -160,10 +179,15 @@ class ConnectionPool:
                 self._shared.append(chosen)
                 self._schedule_sweep(self.destination.keep_alive)
                 return chosen
-            assert chosen is not None
             self._is_http1 = True
             self._keep(chosen)
             return None
+
+    def _finish(self, connection: Http1Connection, is_reusable: bool) -> None:
+        if self._places is not None:
+            self._places.release()
+        if is_reusable:
+            self._keep(connection)
 
     def _keep(self, connection: Http1Connection) -> None:
         connection.idle_since = connection.loop.time()
@@ -192,61 +216,17 @@ class ConnectionPool:
         return None
 
     def _build_head(self, call: UpstreamCall) -> bytes:
-        if call.method != "POST":
-            length = b"content-length: %d\r\n" % len(call.body) if call.body else b""
-            return b"%b%b%b\r\n" % (self._build_lines_of(call.path, call.method), call.head, length)
+        is_post = call.method == "POST"
         # clients choose the query, so it is not cached
-        build = self._build_lines_of if "?" in call.path else self._build_lines
-        return b"%b%bcontent-length: %d\r\n\r\n" % (build(call.path), call.head, len(call.body))
+        build = self._build_lines if is_post and "?" not in call.path else self._build_lines_of
+        length = b"content-length: %d\r\n" % len(call.body) if is_post or call.body else b""
+        return b"%b%b%b\r\n" % (build(call.path, call.method), call.head, length)
 
-    def _build_lines_of(self, path: str, method: str = "POST") -> bytes:
+    def _build_lines_of(self, path: str, method: str) -> bytes:
         """The first lines of a request, which are the same each time."""
         origin = self._origin
         lines = f"{method} {origin.build_target(path)} HTTP/1.1\r\nhost: {origin.host_header}\r\n".encode()
         return lines + (origin.proxy.authorization if origin.proxy is not None and origin.is_forwarded else b"")
-
-
-class LimitedPool(ConnectionPool):
-    """A pool with at most `max_connections`; further calls wait for one, first come, first served.
-
-    A connection is opened only if none is idle, so there are never more connections than concurrent calls, and it is
-    calls that are counted. With HTTP/2 they share a connection, and are not counted.
-    """
-
-    def __init__(self, destination: Destination, connector: Connector, schedule_sweep: Callable[[float], None]) -> None:
-        super().__init__(destination, connector, schedule_sweep)
-        assert destination.max_connections is not None
-        self._places = asyncio.Semaphore(destination.max_connections)
-
-    async def _send_http1(self, call: UpstreamCall) -> UpstreamAnswer:
-        try:
-            async with asyncio.timeout(_limit_connecting(call)):
-                await self._places.acquire()
-        except TimeoutError:
-            raise NoConnectionError("all connections are in use") from None
-        try:
-            return _CountedAnswer(await super()._send_http1(call), self._places.release)
-        except BaseException:
-            self._places.release()
-            raise
-
-
-class _CountedAnswer:
-    """An answer that frees its place in the pool when it is closed."""
-
-    def __init__(self, answer: UpstreamAnswer, release: Callable[[], None]) -> None:
-        self._answer = answer
-        self._release: Callable[[], None] | None = release
-        self.status, self.headers, self.resends = answer.status, answer.headers, answer.resends
-
-    def read(self, deadline: float) -> Coroutine[Any, Any, bytes]:
-        return self._answer.read(deadline)
-
-    def close(self) -> None:
-        self._answer.close()
-        if self._release is not None:
-            self._release()
-            self._release = None
 
 
 def _limit_connecting(call: UpstreamCall) -> float:
