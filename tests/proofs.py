@@ -9,10 +9,9 @@ import numpy as np
 
 from ir3de.evaluation.accuracy import ReliabilityBin
 from ir3de.evaluation.frontier import CostQuality, Frontier, FrontierPoint
-from ir3de.evaluation.html_report.subject import Subject
-from ir3de.evaluation.html_report.words import SpokenWord
 from ir3de.evaluation.intervals import Estimate, estimate_share
 from ir3de.evaluation.proof import MAJORITY, TFIDF, Abstentions, ConfusedPair, Contender, CurvePoint, Proof
+from ir3de.evaluation.report import SpokenWord, Subject
 
 NAMES = ("coding", "history", "law", "mathematics", "medicine")
 PROMPTS = ("Is this contract void?", "Sort a list of dates in Python.", "Who was Hammurabi?")

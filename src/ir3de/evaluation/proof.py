@@ -244,9 +244,8 @@ def describe_method(proof: Proof, router: Router, *, can_be_held: int, lacks_skl
             "The router never saw them. To use all prompts, fit again without holding any out.",
         ]
     else:
-        few = f"{proof.folds} of {proof.of_folds} folds" if proof.folds < proof.of_folds else f"{proof.folds} folds"
         notes = [
-            f"{proof.prompts:,} of {proof.known:,} prompts were held out in turn, in {few}.",
+            f"{proof.prompts:,} of {proof.known:,} prompts were held out in turn, in {describe_folds(proof)}.",
             "The scorer was chosen once, on all prompts; every fold fits its weights anew.",
         ]
     notes.append(ACCURACY)
@@ -259,6 +258,11 @@ def describe_method(proof: Proof, router: Router, *, can_be_held: int, lacks_skl
     if proof.contenders:
         notes += [NOT_COMPARED, *[ADD_TFIDF] * lacks_sklearn]
     return tuple(notes)
+
+
+def describe_folds(proof: Proof) -> str:
+    """How many folds were held out: all of them, or some."""
+    return f"{proof.folds} of {proof.of_folds} folds" if proof.folds < proof.of_folds else f"{proof.folds} folds"
 
 
 def _describe_weights(proof: Proof, can_be_held: int) -> str:

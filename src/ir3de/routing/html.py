@@ -23,6 +23,8 @@ STRONGEST = 0.38  # how opaque the colour of the strongest word is
 WEAK_SHARE = 0.05  # of the strongest word's contribution: what has less gets no colour
 MAX_WORD_CHARACTERS = 20
 NOTHING = "·"  # in place of a number that is rounded to zero
+_BREAK = re.compile(r"\n\s*")
+_TAG_BREAK = re.compile(r"(?:(?<=>)|(?<=%\})|(?<=#\}))\n\s*|\n\s*(?=<|\{%|\{#)")
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
 
@@ -35,11 +37,15 @@ def draw(part: str, **values: Any) -> str:
 
 @cache
 def load_templates(folder: Path) -> Environment:
-    """The templates of a folder; their line breaks and indentation are removed. Routing does not import Jinja2."""
+    """The templates of a folder. Routing does not import Jinja2.
+
+    Line breaks and indentation are removed next to tags and statements. Elsewhere they become one space.
+    """
     from jinja2 import Environment, FunctionLoader, StrictUndefined
 
     def read(name: str) -> str:
-        return re.sub(r"\n\s*", "", (folder / name).read_text(encoding="utf-8"))
+        text = (folder / name).read_text(encoding="utf-8")
+        return _BREAK.sub(" ", _TAG_BREAK.sub("", text))
 
     made = Environment(autoescape=True, loader=FunctionLoader(read), undefined=StrictUndefined, finalize=_clean)
     made.filters |= {"count": count, "signed": format_signed, "shorten": shorten}

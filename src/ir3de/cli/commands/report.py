@@ -19,8 +19,8 @@ from ir3de.cli.output import FAINT, Output, hint, line, size
 from ir3de.cli.saving import load_router
 
 if TYPE_CHECKING:
-    from ir3de.evaluation.html_report.subject import Subject
     from ir3de.evaluation.proof import Proof
+    from ir3de.evaluation.report import Subject
     from ir3de.router import Router
 
 SUFFIXES = (".html", ".htm")
@@ -84,8 +84,8 @@ def report(
       ir3de report router maths=maths.jsonl law=law.jsonl --no-examples
     """
     from ir3de.corpora.repeats import find_repeats
-    from ir3de.evaluation.html_report.page import write_page
     from ir3de.evaluation.proving import prove
+    from ir3de.evaluation.report import write_page
     from ir3de.storage import files
 
     domains.check_skipping(skip_bad)
@@ -144,9 +144,8 @@ def _describe(
     examples: bool,
 ) -> Subject:
     """Everything that the page says beside the figures."""
-    from ir3de.evaluation.html_report.subject import Subject
-    from ir3de.evaluation.html_report.words import find_words
     from ir3de.evaluation.proof import is_ready
+    from ir3de.evaluation.report import Subject, find_words
 
     history = router.history
     return Subject(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from browser import Browser, open_browser
-from ir3de.evaluation.html_report.page import write_page
+from ir3de.evaluation.report import write_page
 from proofs import make_proof, make_subject
 
 AXE = Path(os.environ.get("IR3DE_NODE_MODULES", "")) / "node_modules" / "axe-core" / "axe.min.js"
