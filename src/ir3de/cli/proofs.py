@@ -163,13 +163,17 @@ def _list_findings(proof: Proof, width: int) -> Iterator[tuple[str, Text]]:
 
 
 def serve_hint(router: Router, folder: Path) -> Text:
-    """The command that serves this router, with an endpoint for each expert or a file to write them into."""
+    """The command that serves this router."""
+    return hint(write_serve_command(folder, router.experts), "then:")
+
+
+def write_serve_command(folder: Path, experts: Sequence[str]) -> str:
+    """The command that serves a router: with an endpoint for each expert, or for many experts from a file."""
     place = shlex.quote(str(folder))
-    if len(router.experts) > MAX_NAMED_EXPERTS:
-        return hint(f"ir3de config init --router {place} && ir3de serve", "then:")
-    named = [f"{name}=http://127.0.0.1:{FIRST_PORT + at}/v1" for at, name in enumerate(router.experts)]
-    experts = " ".join(f"--expert {shlex.quote(one)}" for one in named)
-    return hint(f"ir3de serve --router {place} {experts}", "then:")
+    if len(experts) > MAX_NAMED_EXPERTS:
+        return f"ir3de config init --router {place} && ir3de serve"
+    named = [f"{name}=http://127.0.0.1:{FIRST_PORT + at}/v1" for at, name in enumerate(experts)]
+    return f"ir3de serve --router {place} {' '.join(f'--expert {shlex.quote(one)}' for one in named)}"
 
 
 def _interval(found: Estimate) -> str:

@@ -16,6 +16,7 @@ from ir3de.cli.commands.doctor import version_of
 from ir3de.cli.domains import list_repeats
 from ir3de.cli.given import GivenDomains, given_domains
 from ir3de.cli.output import FAINT, Output, hint, line, size
+from ir3de.cli.proofs import MAX_NAMED_EXPERTS, write_serve_command
 from ir3de.cli.saving import load_router
 
 if TYPE_CHECKING:
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from ir3de.router import Router
 
 SUFFIXES = (".html", ".htm")
-MAX_NAMED_EXPERTS = 6  # that the command to serve names
-FIRST_PORT = 8001  # of the example endpoints in it
 SAME_PROMPTS = 0.98  # from this share on, the router was fitted on the prompts of the report
 
 
@@ -158,7 +157,7 @@ def _describe(
         embedding=router.embedding.name or router.embedding.fingerprint[:12],
         source=_name_sources(sources) or "the sample that the router keeps",
         command=command,
-        next_commands=[("Serve it", _command_to_serve(path, router.experts))] if is_ready(proof) else (),
+        next_commands=[("Serve it", write_serve_command(path, router.experts))] if is_ready(proof) else (),
         notices=notices,
         default=router.default,
         words=find_words(router, texts) if examples and texts is not None else {},
@@ -171,15 +170,6 @@ def _name_sources(sources: Sequence[str]) -> str:
     paths = [source.partition("=")[2] or source for source in sources]
     names = ["standard input" if path == "-" else Path(path).name or path for path in paths]
     return ", ".join(names) if len(names) <= MAX_NAMED_EXPERTS else f"{names[0]} and {len(names) - 1} others"
-
-
-def _command_to_serve(path: Path, experts: Sequence[str]) -> str:
-    """What to type next. Many experts are named in a configuration file rather than in a command."""
-    if len(experts) > MAX_NAMED_EXPERTS:
-        return f"ir3de config init --router {shlex.quote(str(path))}"
-    named = [f"--expert {shlex.quote(name)}=http://127.0.0.1:{FIRST_PORT + place}/v1"
-             for place, name in enumerate(experts)]  # fmt: skip
-    return " ".join((f"ir3de serve --router {shlex.quote(str(path))}", *named))
 
 
 def _compare_prompts(router: Router, texts: Mapping[str, Sequence[str]]) -> Iterator[str]:
