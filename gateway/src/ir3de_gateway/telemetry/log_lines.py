@@ -13,6 +13,8 @@ from functools import lru_cache
 from time import localtime, strftime
 from typing import TYPE_CHECKING, Any
 
+from pydantic_core import PydanticSerializationError, to_json
+
 from ir3de.serving import shorten_turn
 
 if TYPE_CHECKING:
@@ -26,50 +28,34 @@ MAX_RANKED = 10
 _EXPERT_WIDTH, _WHY_WIDTH, _MS_WIDTH, _TOKENS_WIDTH = 16, 25, 10, 18
 _DIM, _BOLD, _RED, _GREEN, _YELLOW, _RESET = (f"\x1b[{code}m" for code in (2, 1, 31, 32, 33, 0))
 
-_ROUTED = '"confidence": %.6f, "margin": %.6f, "route_us": %.1f, "ttft_ms": %.3f, "total_ms": %.3f'
-_json = json.dumps
-_quote = json.encoder.encode_basestring_ascii
-
 
 def format_access_line(record: ExchangeRecord) -> bytes:
     """The access log line of a request."""
-    # built by hand: a dictionary and json.dumps take five times as long
-    words = _format_words(
-        record.method, record.endpoint, record.asked[:MAX_NAME_CHARS], record.expert, record.model,
-        record.status, record.outcome, record.error, record.why, record.decided,
-    )  # fmt: skip
-    handed_on = _json(record.fallbacks[:MAX_RANKED]) if record.fallbacks else "[]"
-    prompt_tokens, completion_tokens, cost = record.prompt_tokens, record.completion_tokens, record.cost
-    reasons = "".join(f', "{name}": {_json(value)}' for name, value in _describe_reasons(record).items())
-    replica = f'"replica": {_quote(record.replica)}, "retries": {record.retries}, ' if record.replica else ""
-    key = f', "key": {_quote(record.key[:MAX_NAME_CHARS])}' if record.key else ""
-    key += ', "estimated": true' if record.key and record.is_estimated else ""
-    cache = f', "cache": "{record.cache}"' if record.cache else ""
-    return (
-        f'{{"time": "{_format_time(record.started)}", "request_id": {_quote(record.request_id[:MAX_NAME_CHARS])}, '
-        f"{words}{_format_decision(record)}{reasons}, "
-        f'"fallbacks": {handed_on}, "resends": {record.resends}, {replica}'
-        f'"prompt_tokens": {"null" if prompt_tokens is None else prompt_tokens}, '
-        f'"completion_tokens": {"null" if completion_tokens is None else completion_tokens}, '
-        f'"cost": {"null" if cost is None else f"{cost:.9g}"}, '
-        f'"received_bytes": {record.received_bytes}, "sent_bytes": {record.sent_bytes}, '
-        f'"stream": {"true" if record.stream else "false"}{key}{cache}}}\n'
-    ).encode()
-
-
-def _format_decision(record: ExchangeRecord) -> str:
-    """How sure the router was of the expert that answered, and how long each step took."""
-    confidence, margin = (None, None) if record.decision is None else (record.confidence, record.margin)
-    route, first, total = record.route_seconds, record.first_seconds, record.total_seconds * 1e3
-    if confidence is not None and margin is not None and route is not None and first is not None:
-        return _ROUTED % (confidence, margin, route * 1e6, first * 1e3, total)  # most lines, and the fastest
-    expected = "" if record.expected_score is None else f'"expected_score": {record.expected_score:.6f}, '
-    return (
-        f'"confidence": {"null" if confidence is None else f"{confidence:.6f}"}, {expected}'
-        f'"margin": {"null" if margin is None else f"{margin:.6f}"}, '
-        f'"route_us": {"null" if route is None else f"{route * 1e6:.1f}"}, '
-        f'"ttft_ms": {"null" if first is None else f"{first * 1e3:.3f}"}, "total_ms": {total:.3f}'
-    )
+    route, first, decision = record.route_seconds, record.first_seconds, record.decision
+    line: dict[str, Any] = {
+        "time": _format_time(record.started), "request_id": record.request_id[:MAX_NAME_CHARS],
+        "method": record.method, "endpoint": record.endpoint, "asked": record.asked[:MAX_NAME_CHARS],
+        "expert": record.expert, "decided": record.decided, "model": record.model, "status": record.status,
+        "outcome": record.outcome, "error": record.error, "why": record.why,
+        "confidence": None if decision is None or record.confidence is None else round(record.confidence, 6),
+        "margin": None if decision is None or record.margin is None else round(record.margin, 6),
+        "route_us": None if route is None else round(route * 1e6, 1),
+        "ttft_ms": None if first is None else round(first * 1e3, 3), "total_ms": round(record.total_seconds * 1e3, 3),
+        "fallbacks": record.fallbacks[:MAX_RANKED], "resends": record.resends,
+        "prompt_tokens": record.prompt_tokens, "completion_tokens": record.completion_tokens, "cost": record.cost,
+        "received_bytes": record.received_bytes, "sent_bytes": record.sent_bytes, "stream": record.stream,
+    }  # fmt: skip
+    if decision is None or decision.reason or record.reason is not None or record.instead.kind or record.instead.text:
+        line |= _describe_reasons(record)
+    if record.expected_score is not None:
+        line["expected_score"] = round(record.expected_score, 6)
+    if record.replica:
+        line |= {"replica": record.replica, "retries": record.retries}
+    if record.key:
+        line |= {"key": record.key[:MAX_NAME_CHARS], **({"estimated": True} if record.is_estimated else {})}
+    if record.cache:
+        line["cache"] = record.cache
+    return _encode(line)
 
 
 def _describe_reasons(record: ExchangeRecord) -> dict[str, Any]:
@@ -100,37 +86,30 @@ def format_decision_line(record: ExchangeRecord, *, price: Price | None = None, 
     score = decision.expected_score
     name = "probability" if score is None else "expected_score"
     line: dict[str, Any] = {
-        "time": _format_time(record.started),
-        "request_id": record.request_id[:MAX_NAME_CHARS],
-        "router": record.router,
-        "expert": decision.expert,
-        "served": record.expert,
-        "confidence": _round(decision.confidence, 6),
-        **({} if score is None else {"expected_score": round(score, 6)}),
-        "margin": round(decision.margin, 6),
-        "ranking": [{"expert": one, name: round(value, 6)} for one, value in decision.ranking[:MAX_RANKED]],
-        "abstained": decision.abstained,
-        "reason": decision.reason,
-        "in_domain": _round(decision.in_domain, 6),
-        "why": record.why,
+        "time": _format_time(record.started), "request_id": record.request_id[:MAX_NAME_CHARS],
+        "router": record.router, "expert": decision.expert, "served": record.expert,
+        "confidence": _round(decision.confidence), **({} if score is None else {"expected_score": _round(score)}),
+        "margin": _round(decision.margin),
+        "ranking": [{"expert": one, name: _round(value)} for one, value in decision.ranking[:MAX_RANKED]],
+        "abstained": decision.abstained, "in_domain": _round(decision.in_domain), "why": record.why,
         **(_describe_reasons(record) | {"reason": decision.reason}),
-        "fallbacks": [list(handed_on) for handed_on in record.fallbacks[:MAX_RANKED]],
-        "status": record.status,
-        "outcome": record.outcome,
-        "prompt_tokens": record.prompt_tokens,
-        "completion_tokens": record.completion_tokens,
-        "cost": record.cost,
+        "fallbacks": record.fallbacks[:MAX_RANKED], "status": record.status, "outcome": record.outcome,
+        "prompt_tokens": record.prompt_tokens, "completion_tokens": record.completion_tokens, "cost": record.cost,
         **({"key": record.key} if record.key else {}),
-    }
+    }  # fmt: skip
     if price is not None:
         line["price"] = {"input_per_1m": price.input_per_1m, "output_per_1m": price.output_per_1m}
     if prompts:
         line["text"] = record.text[:MAX_TEXT_CHARS]
         if record.turns:
             line["turns"] = _shorten_turns(record.turns)
+    return _encode(line)
+
+
+def _encode(line: dict[str, Any]) -> bytes:
     try:
-        return json.dumps(line, ensure_ascii=False).encode() + b"\n"
-    except UnicodeEncodeError:  # a lone surrogate: JSON can escape it, UTF-8 cannot encode it
+        return to_json(line) + b"\n"
+    except PydanticSerializationError:  # a lone surrogate: JSON can escape it, UTF-8 cannot encode it
         return json.dumps(line).encode() + b"\n"
 
 
@@ -139,8 +118,8 @@ def _format_time(seconds: float) -> str:
     return _format_second(second) + _MILLISECONDS[int((seconds - second) * 1000)]
 
 
-def _round(value: float | None, digits: int) -> float | None:
-    return None if value is None else round(value, digits)
+def _round(value: float | None) -> float | None:
+    return None if value is None else round(value, 6)
 
 
 _MILLISECONDS = tuple(f".{milliseconds:03}Z" for milliseconds in range(1000))
@@ -149,19 +128,6 @@ _MILLISECONDS = tuple(f".{milliseconds:03}Z" for milliseconds in range(1000))
 @lru_cache(maxsize=4)
 def _format_second(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-
-
-@lru_cache(maxsize=1024)  # most lines have the same few words
-def _format_words(
-    method: str, endpoint: str, asked: str, expert: str, model: str, status: int, outcome: str, error: str, why: str,
-    decided: str | None,
-) -> str:  # fmt: skip
-    return (
-        f'"method": {_quote(method)}, "endpoint": {_quote(endpoint)}, "asked": {_quote(asked)}, '
-        f'"expert": {_quote(expert)}, "decided": {_json(decided)}, "model": {_quote(model)}, '
-        f'"status": {status}, "outcome": {_quote(outcome)}, '
-        f'"error": {_quote(error)}, "why": {_quote(why)}, '
-    )
 
 
 # for a terminal ------------------------------------------------------------------------------------------------------

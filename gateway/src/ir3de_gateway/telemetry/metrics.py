@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import sqlite3
-import sys
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
-from pathlib import Path
 from platform import python_version
-from time import monotonic, process_time, time
+from time import monotonic
 from typing import TYPE_CHECKING, get_args
 
+from prometheus_client import ProcessCollector
 from prometheus_client.core import InfoMetricFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
@@ -24,13 +21,8 @@ from ir3de import __version__
 from ir3de_gateway.exchange_record import ExchangeRecord, Outcome
 from ir3de_gateway.requests.eligibility import REFUSAL_LABELS
 from ir3de_gateway.store.workers import WorkerPlace
-from ir3de_gateway.telemetry.counts import PROCESS_COUNTS, Counts, Dump
+from ir3de_gateway.telemetry.counts import PROCESS_COUNTS, Counter, Counts, Dump
 from ir3de_gateway.telemetry.key_metrics import KeyMetrics, build_budget_metrics
-
-try:
-    import resource
-except ImportError:  # Windows
-    resource = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     from ir3de_gateway.experts.expert import Expert
@@ -54,8 +46,6 @@ CONFIDENCE_BUCKETS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1
 WARN_INTERVAL_S = 60.0
 
 _log = logging.getLogger("ir3de.gateway")
-_MEGABYTE = 1 << 20
-_STARTED = time()  # this module is loaded when the process starts
 
 
 class Metrics:
@@ -97,15 +87,19 @@ class Metrics:
         self._seen_of_process = dict.fromkeys(self._of_process, 0)
         self._connections = gauge("ir3de_connections", "Clients that are connected.")
         self._in_flight = gauge("ir3de_in_flight", "Requests being answered.", "expert")
-        self._waiting = gauge("ir3de_waiting", "Requests in the queue of an expert.", "expert")
+        waiting = gauge("ir3de_waiting", "Requests in the queue of an expert.", "expert")
         states = "0 closed, 1 half-open, 2 open, 3 cooling."
-        self._breaker = gauge("ir3de_breaker_state", states, "expert", adds_up=False)
+        breaker = gauge("ir3de_breaker_state", states, "expert", adds_up=False)
         at_once, in_line = "Requests that an expert gets at once.", "Requests that may wait for an expert."
-        self._limits = {
-            "limit": gauge("ir3de_concurrency_limit", at_once, "expert", adds_up=False),
-            "queue": gauge("ir3de_queue_limit", in_line, "expert", adds_up=False),
-        }
-        self._process = ProcessGauges(counts)
+        limit = gauge("ir3de_concurrency_limit", at_once, "expert", adds_up=False)
+        queue_limit = gauge("ir3de_queue_limit", in_line, "expert", adds_up=False)
+        self._of_experts: list[tuple[Counter, Callable[[Expert], float]]] = [
+            (waiting, lambda expert: expert.concurrency.waiting_here),
+            (breaker, lambda expert: BREAKER_VALUES[expert.breaker.state]),
+            (limit, lambda expert: expert.config.concurrency.limit),
+            (queue_limit, lambda expert: expert.config.concurrency.queue),
+        ]
+        self._process = ProcessMetrics(counts)
         self.replicas = ReplicaMetrics(counts)
         self._experts: set[str] = set()  # labels that were counted
         self._own: Dump = counts.dump()
@@ -190,18 +184,14 @@ class Metrics:
         self._in_flight.clear()
         for name, count in in_flight.items():
             self._in_flight[self.get_label(name)] += count
-        self._waiting.clear()
-        self._waiting.update((name, expert.concurrency.waiting_here) for name, expert in experts.items())
         self._connections[()] = PROCESS_COUNTS.connections_open
         for name, counter in self._of_process.items():
             now = getattr(PROCESS_COUNTS, name)
             counter[()] += now - self._seen_of_process[name]
             self._seen_of_process[name] = now
-        self._breaker.clear()
-        self._breaker.update((name, BREAKER_VALUES[expert.breaker.state]) for name, expert in experts.items())
-        for field, gauge in self._limits.items():
+        for gauge, read in self._of_experts:
             gauge.clear()
-            gauge.update((name, getattr(expert.config.concurrency, field)) for name, expert in experts.items())
+            gauge.update((name, read(expert)) for name, expert in experts.items())
         self._process.refresh()
         self.replicas.refresh(experts.values())
         self._own = self._counts.dump()
@@ -248,26 +238,52 @@ class Metrics:
                     yield dump, self._place.is_alive(number)
 
 
-class ReplicaMetrics:
-    """Requests, retries, hedges and health checks of replicas, and how they are now."""
+class ProcessMetrics:
+    """The resources of all workers, as Prometheus' own client reads them.
+
+    Numbers are rounded, so that an idle worker has nothing new to publish.
+    """
 
     def __init__(self, counts: Counts) -> None:
-        self.requests = counts.add_counter(
-            "ir3de_replica_requests", "Requests to replicas, and how they ended.", "expert", "replica", "outcome"
-        )
-        self.retries = counts.add_counter("ir3de_retries", "Requests sent on to another replica.", "expert")
-        self.hedges = counts.add_counter(
-            "ir3de_hedges", "Second replicas asked because the first was slow; won: they answered.", "expert", "outcome"
-        )
-        self.health_checks = counts.add_counter(
-            "ir3de_health_checks", "Health checks of replicas.", "expert", "replica", "outcome"
-        )
-        self._in_flight = counts.add_gauge(
-            "ir3de_replica_in_flight", "Requests that a replica is answering.", "expert", "replica", adds_up=False
-        )
-        self._up = counts.add_gauge(
-            "ir3de_replica_up", "1 if a replica gets requests, else 0.", "expert", "replica", adds_up=False
-        )
+        self._collector = ProcessCollector(registry=None)
+        started = counts.add_gauge("process_start_time_seconds", "When the youngest worker started.", adds_up=False)
+        memory = counts.add_gauge("process_resident_memory_bytes", "Resident memory of all workers.")
+        files = counts.add_gauge("process_open_fds", "Open files of all workers.")
+        max_files = counts.add_gauge("process_max_fds", "Files that all workers may open.")
+        self._gauges = {  # with the digits that are kept
+            "process_start_time_seconds": (started, 3),
+            "process_resident_memory_bytes": (memory, -6),
+            "process_open_fds": (files, 0),
+            "process_max_fds": (max_files, 0),
+        }
+        self._cpu = counts.add_counter("process_cpu_seconds", "CPU time of all workers.")
+        self._seen_cpu = 0.0
+
+    def refresh(self) -> None:
+        """Read the numbers again."""
+        for metric in self._collector.collect():  # none without /proc
+            value = metric.samples[0].value
+            if metric.name in self._gauges:
+                gauge, digits = self._gauges[metric.name]
+                gauge[()] = round(value, digits)
+            elif metric.name == "process_cpu_seconds":
+                self._cpu[()] += round(value, 1) - self._seen_cpu
+                self._seen_cpu = round(value, 1)
+
+
+class ReplicaMetrics:
+    """Requests, retries, hedges and health checks of replicas, and their state. Their labels are configured, so few."""
+
+    def __init__(self, counts: Counts) -> None:
+        counter, gauge, replica = counts.add_counter, counts.add_gauge, ("expert", "replica")
+        self.requests = counter("ir3de_replica_requests", "Requests to replicas, by outcome.", *replica, "outcome")
+        self.retries = counter("ir3de_retries", "Requests sent on to another replica.", "expert")
+        hedges = "Requests to a second replica because the first was slow; won: it answered first."
+        self.hedges = counter("ir3de_hedges", hedges, "expert", "outcome")
+        self.health_checks = counter("ir3de_health_checks", "Health checks of replicas.", *replica, "outcome")
+        in_flight = "Requests that a replica is answering."
+        self._in_flight = gauge("ir3de_replica_in_flight", in_flight, *replica, adds_up=False)
+        self._up = gauge("ir3de_replica_up", "1 if a replica gets requests, else 0.", *replica, adds_up=False)
 
     def refresh(self, experts: Iterable[Expert]) -> None:
         """Set the gauges."""
@@ -278,45 +294,6 @@ class ReplicaMetrics:
                 place = (expert.name, replica.label)
                 self._in_flight[place] = replica.in_flight
                 self._up[place] = float(replica.state in ("up", "warming"))
-
-
-class ProcessGauges:
-    """The resources of a worker, under the names of Prometheus' own clients.
-
-    Numbers are rounded, so that an idle worker has nothing new to publish.
-    """
-
-    def __init__(self, counts: Counts) -> None:
-        self._started = counts.add_gauge(
-            "process_start_time_seconds", "When the youngest worker started, since 1970.", adds_up=False
-        )
-        self._memory = counts.add_gauge("process_resident_memory_bytes", "Resident memory of all workers.")
-        self._files = counts.add_gauge("process_open_fds", "Open files of all workers.")
-        self._max_files = counts.add_gauge("process_max_fds", "Files that all workers may open.")
-        self._cpu = counts.add_counter("process_cpu_seconds", "CPU time of all workers.")
-        self._seen_cpu = 0.0
-        self._started[()] = round(_STARTED, 3)
-
-    def refresh(self) -> None:
-        """Read the numbers again."""
-        self._memory[()] = _read_memory() // _MEGABYTE * _MEGABYTE
-        with suppress(OSError):  # no /proc
-            self._files[()] = Path("/proc/self/fd").stat().st_size  # their number, since Linux 6.2
-        if resource is not None:
-            self._max_files[()] = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        now = round(process_time(), 1)
-        self._cpu[()] += now - self._seen_cpu
-        self._seen_cpu = now
-
-
-def _read_memory() -> int:
-    try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError):  # no /proc: the largest it ever was is better than nothing
-        if resource is None:
-            return 0
-        unit = 1 if sys.platform == "darwin" else 1024
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 class _Scrape(Collector):
