@@ -1,6 +1,6 @@
 """Write openapi.json, which the gateway serves, and docs/http.md; `--check` only compares.
 
-The schemas are generated from pydantic models: those that the gateway validates with, and those of openapi_models.py.
+The schemas are generated from pydantic models: those that the gateway validates with, and openapi_*models.py.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+import openapi_admin_models as admin
 import openapi_models as s
 from ir3de_gateway.admin.changes import ExpertAddition, ReplicaChange, RouterReplacement
 from ir3de_gateway.http.openapi import DOCUMENT as TARGET
@@ -27,19 +28,19 @@ Model = type[BaseModel]
 PAGE = Path(__file__).parent.parent / "docs" / "http.md"
 _STRING: Schema = {"type": "string"}
 _REF = "#/components/schemas/{model}"
-_MODELS: tuple[Model, ...] = (*s.MODELS, ExpertAddition, ReplicaChange, RouterReplacement)
+_models: set[Model] = set()  # that the document refers to
 _ERRORS = {
-    "400": "The request cannot be read, or no expert may answer it; `param` names the field.",
+    "400": "The request is not valid, or no expert may answer it; `param` names the field.",
     "401": "The key is missing or wrong.",
     "403": "The origin or the host name is not allowed, or /admin is off.",
-    "404": "There is nothing of this name.",
-    "405": "This method is not possible; `allow` names those that are.",
+    "404": "The resource does not exist.",
+    "405": "The method is not allowed; `allow` names those that are.",
     "408": "The request did not arrive in time.",
     "413": "The request is too large.",
     "415": "The request is compressed.",
 }
 _UPSTREAM = {
-    "429": "Every expert that may answer has reached its concurrency limit; `retry-after` says when to try again.",
+    "429": "Every expert that may answer has reached its concurrency limit; `retry-after` gives the seconds to wait.",
     "502": "The expert cannot be reached, or sent an invalid answer.",
     "503": "The experts that may answer have failed repeatedly; their circuit breakers are open.",
     "504": "The expert did not answer in time.",
@@ -63,8 +64,16 @@ _INFERENCE: dict[str, tuple[str, Model]] = {
 def build_document() -> Schema:
     """The document of a gateway that demands keys. Its version is filled in when it is served."""
     security: list[Schema] = [{"bearer": []}, {"key": []}]
-    _, definitions = models_json_schema([(model, "validation") for model in _MODELS], ref_template=_REF)
     errors = _ERRORS | _UPSTREAM | _CHANGES
+    responses = {f"Error{code}": _describe_error(code, text) for code, text in errors.items()}
+    paths = {
+        **_describe_v1(security),
+        **_describe_passthrough(security),
+        **_describe_service(),
+        **_describe_admin(),
+    }
+    models = sorted(_models, key=lambda model: model.__name__)
+    _, definitions = models_json_schema([(model, "validation") for model in models], ref_template=_REF)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -73,15 +82,10 @@ def build_document() -> Schema:
             "description": "One OpenAI-compatible endpoint in front of many experts. The model `auto` routes.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
-        "paths": {
-            **_describe_v1(security),
-            **_describe_passthrough(security),
-            **_describe_service(),
-            **_describe_admin(),
-        },
+        "paths": paths,
         "components": {
             "schemas": definitions["$defs"],
-            "responses": {f"Error{code}": _describe_error(code, text) for code, text in errors.items()},
+            "responses": responses,
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer", "description": "A client's key."},
                 "key": {"type": "apiKey", "in": "header", "name": "x-api-key", "description": "A client's key."},
@@ -96,7 +100,7 @@ def _describe_v1(security: list[Schema]) -> dict[str, Schema]:
         _parameter("header", "x-ir3de-allow", _STRING, "Experts that may answer, separated by commas."),
         _parameter("header", "x-ir3de-deny", _STRING, "Experts that may not answer."),
         _parameter("header", "x-ir3de-max-price", {"type": "string", "pattern": PRICE_PATTERN}, "Of a million tokens."),
-        _parameter("header", "x-ir3de-skip", {"enum": ["true", "false", "1", "0"]}, "Ask the default expert."),
+        _parameter("header", "x-ir3de-skip", {"enum": ["true", "false", "1", "0"]}, "Use the default expert."),
         _parameter("header", "x-session-id", _STRING, "The conversation, which stays with its expert."),
     ]
     answer = _answer(s.Answer) | {"headers": {name: {"schema": _STRING} for name in PROVENANCE_HEADERS}}
@@ -104,14 +108,14 @@ def _describe_v1(security: list[Schema]) -> dict[str, Schema]:
     found: dict[str, Schema] = {}
     for path, (summary, body) in _INFERENCE.items():
         operation = _operation(summary, answer, _ERRORS | _UPSTREAM, security, body, controls)
-        operation["responses"]["default"] = {"description": "What an expert answered, passed on unchanged."}
+        operation["responses"]["default"] = {"description": "The answer of an expert, unchanged."}
         found[f"/v1/{path}"] = {"post": operation}
     name = _parameter("path", "name", _STRING, "An expert, or `auto`.")
     errors = _ERRORS | {"422": _CHANGES["422"]}
     return found | {
         "/v1/models": {"get": _operation("`auto`, and every expert.", _answer(s.ModelList), _ERRORS, security)},
         "/v1/models/{name}": {"get": _operation("One model.", _answer(s.Model), _ERRORS, security, None, [name])},
-        "/v1/usage": {"get": _operation("What the key may use and has used.", _answer(s.Key), _ERRORS, security)},
+        "/v1/usage": {"get": _operation("The limits and the usage of the key.", _answer(admin.Key), _ERRORS, security)},
         "/v1/route": {
             "post": _operation("Route prompts, and explain.", _answer(s.RouteAnswer), errors, security, s.RouteRequest)
         },
@@ -127,9 +131,9 @@ def _describe_passthrough(security: list[Schema]) -> dict[str, Schema]:
 
 
 def _describe_passed(wire: PassthroughFormat, security: list[Schema]) -> Schema:
-    """An endpoint that is passed through: only what the gateway itself reads is described."""
+    """A passed-through endpoint: only what the gateway itself reads is described."""
     answer: Schema = {
-        "description": "What the expert answered, unchanged.",
+        "description": "The answer of the expert, unchanged.",
         "headers": {name: {"schema": _STRING} for name in PROVENANCE_HEADERS},
         "content": {"*/*": {}},
     }
@@ -137,12 +141,12 @@ def _describe_passed(wire: PassthroughFormat, security: list[Schema]) -> Schema:
     if wire.finds is not None:
         parameters.append(_parameter("path", "id", _STRING, f"The {wire.finds}."))
     operation = _operation(wire.summary, answer, _ERRORS | _UPSTREAM, security, None, parameters)
-    operation["responses"]["default"] = {"description": "What the expert answered, passed on unchanged."}
+    operation["responses"]["default"] = {"description": "The answer of the expert, unchanged."}
     if wire.body == "json":
         operation["requestBody"] = {"required": True, "content": _content(s.PassedRequest)}
     elif wire.body == "form":
-        schema = {"$ref": _REF.format(model=s.PassedForm.__name__)}
-        operation["requestBody"] = {"required": True, "content": {"multipart/form-data": {"schema": schema}}}
+        content = {"multipart/form-data": {"schema": _refer(s.PassedForm)}}
+        operation["requestBody"] = {"required": True, "content": content}
     return operation
 
 
@@ -153,11 +157,11 @@ def _describe_service() -> dict[str, Schema]:
     def text(kind: str) -> Schema:
         return {"description": "Text.", "content": {kind: {"schema": _STRING}}}
 
-    ready = show("Whether an expert can be asked.", _answer(s.Health))
+    ready = show("Whether an expert is available.", _answer(s.Health))
     ready["get"]["responses"]["503"] = _answer(s.Health)
     file = _operation("A file of the page.", {"description": "The file.", "content": {"*/*": {}}}, _pick("404"))
     file["parameters"] = [_parameter("path", "file", _STRING, "Its name.")]
-    file["responses"]["304"] = {"description": "The client has it already."}
+    file["responses"]["304"] = {"description": "The client already has it."}
     return {
         "/health": show("The state of each expert's circuit breaker.", _answer(s.Health)),
         "/livez": show("Whether the process is alive.", _answer(s.Health)),
@@ -186,21 +190,21 @@ def _describe_admin() -> dict[str, Schema]:
     configured = _parameter("query", "router", {"enum": ["configured"]}, "Serve the configured router.")
     last = _parameter("query", "last", {"type": "integer", "minimum": 1, "maximum": 10_000, "default": 100}, "Lines.")
     choose = _parameter("query", "scorer", {"enum": ["choose"]}, "Choose the router's scorer again.")
-    added = change("Add an expert, or more texts for one.", s.ChangedExpert, body=ExpertAddition)
-    added["responses"]["201"] = _answer(s.ChangedExpert, etag=True)
+    added = change("Add an expert, or more texts for one.", admin.ChangedExpert, body=ExpertAddition)
+    added["responses"]["201"] = _answer(admin.ChangedExpert, etag=True)
     return {
-        "/admin/experts": {"get": show("Every expert.", s.ExpertList), "post": added},
-        "/admin/experts/{name}": {"delete": change("Remove an expert.", s.RemovedExpert, name, keep, choose)},
+        "/admin/experts": {"get": show("Every expert.", admin.ExpertList), "post": added},
+        "/admin/experts/{name}": {"delete": change("Remove an expert.", admin.RemovedExpert, name, keep, choose)},
         "/admin/experts/{name}/replicas/{replica}": {
-            "put": change("Drain a replica, or give it requests again.", s.Replica, name, replica, body=ReplicaChange)
+            "put": change("Drain or resume a replica.", admin.Replica, name, replica, body=ReplicaChange)
         },
         "/admin/router": {
-            "get": show("The router that serves.", s.Router),
-            "put": change("Serve another router.", s.Router, body=RouterReplacement),
-            "delete": change("Serve the configured router again.", s.Router),
+            "get": show("The router that serves.", admin.Router),
+            "put": change("Serve another router.", admin.Router, body=RouterReplacement),
+            "delete": change("Serve the configured router again.", admin.Router),
         },
         "/admin/reload": {"post": change("Read the configuration again.", s.AnyObject, configured)},
-        "/admin/keys": {"get": _operation("Every key.", _answer(s.KeyList), _ERRORS | _CHANGES, [{"admin": []}])},
+        "/admin/keys": {"get": _operation("Every key.", _answer(admin.KeyList), _ERRORS | _CHANGES, [{"admin": []}])},
         "/admin/audit": {"get": show("The last changes, newest first.", s.AnyObject, last)},
     }
 
@@ -243,7 +247,12 @@ def _answer(model: Model, *, etag: bool = False) -> Schema:
 
 
 def _content(model: Model) -> Schema:
-    return {"application/json": {"schema": {"$ref": _REF.format(model=model.__name__)}}}
+    return {"application/json": {"schema": _refer(model)}}
+
+
+def _refer(model: Model) -> Schema:
+    _models.add(model)
+    return {"$ref": _REF.format(model=model.__name__)}
 
 
 def _parameter(place: str, name: str, schema: Schema, description: str) -> Schema:

@@ -1,4 +1,4 @@
-"""The JSON that the gateway's endpoints take and give, as pydantic models for `generate_openapi.py`.
+"""The JSON of the gateway's requests and responses, as pydantic models for `generate_openapi.py`.
 
 Only what the gateway itself reads or writes is described. All other fields of a request or an answer pass unchanged.
 """
@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from ir3de_gateway.http import routing_api
-from ir3de_gateway.keys.keys_file import KeyLimits
 from ir3de_gateway.requests.controls import ControlsField
 
 Count = Annotated[int, Field(ge=0)]
@@ -57,7 +56,7 @@ class InferenceRequest(OpenModel):
     """What every request for an expert may have."""
 
     model: Annotated[str, Field(min_length=1)] = "auto"
-    """`auto` routes; an expert's name asks that expert."""
+    """`auto` routes; the name of an expert selects it."""
     stream: bool | None = None
     ir3de: ControlsField | None = None
 
@@ -92,23 +91,22 @@ class EmbeddingRequest(InferenceRequest):
     input: str | Annotated[list[Any], Field(min_length=1)]
 
 
-class PassedRequest(OpenModel):
-    """A request that is passed through."""
-
-    model: Annotated[str, Field(min_length=1)] = "auto"
-    """An expert's name asks that expert; otherwise the first one that can is asked."""
-    ir3de: ControlsField | None = None
-
-
 class PassedForm(OpenModel):
     """A form with files that is passed through."""
 
     model: str = "auto"
-    """An expert's name asks that expert; otherwise the first one that can is asked."""
+    """The name of an expert selects it; otherwise the first capable expert answers."""
+
+
+class PassedRequest(PassedForm):
+    """A request that is passed through."""
+
+    model: Annotated[str, Field(min_length=1)] = "auto"
+    ir3de: ControlsField | None = None
 
 
 class Fallback(OpenModel):
-    """An expert that failed, and the next one that was asked."""
+    """An expert that failed, and the next one."""
 
     source: str = Field(alias="from")
     to: str
@@ -116,7 +114,7 @@ class Fallback(OpenModel):
 
 
 class ChatReason(OpenModel):
-    """Of a chat with several turns of the user: the last turn, the turn that decided it, and why."""
+    """For a chat with several user turns: the last turn, the turn that decided, and why."""
 
     turn: Count
     decided: Count
@@ -133,22 +131,20 @@ class Provenance(OpenModel):
     request_id: str
     fallbacks: list[Fallback]
     confidence: Annotated[float, Field(ge=0, le=1)] | None = None
-    """The probability that the expert that answered is the right one; null if the router does not know it, or is one of
-    outcomes."""
+    """The probability that the expert that answered is the right one; null if unknown, or for an outcome router."""
     expected_score: float | None = None
-    """What an outcome router expects of the expert that answered; missing otherwise."""
+    """The score that an outcome router expects of the expert that answered; missing otherwise."""
     margin: float | None = 0
-    """How far the expert that answered lies above the best of the others: below zero if another one is likelier."""
+    """The lead of the expert that answered over the best of the others; negative if another one is likelier."""
     abstained: bool = False
     decided: str | None
-    """The expert that was decided on, by the router or by its name; null if none fits. Somebody must answer, so
-    `expert` is then the nearest one. It also differs from `expert` if it could not answer."""
+    """The expert that the router or the client chose; null if the prompt is out of domain, and then `expert` is the
+    nearest one. It differs from `expert` if it could not answer."""
     chat: ChatReason | None = None
     reason: str = ""
-    """Why the router abstained, such as `out of domain`, or why the decided expert does not answer; missing if
-    neither is so."""
+    """Why the router abstained, such as `out of domain`, or why the chosen expert did not answer."""
     instead: str = ""
-    """Who answers then: `fallback`, `candidate`, `default expert` or `nearest expert`; missing otherwise."""
+    """Which expert answered instead: `fallback`, `candidate`, `default expert` or `nearest expert`."""
 
 
 class Answer(OpenModel):
@@ -168,20 +164,20 @@ class Model(OpenModel):
 
 
 class ModelList(OpenModel):
-    """Everything that can be asked for as `model`."""
+    """All possible values of `model`."""
 
     object: Literal["list"]
     data: list[Model]
 
 
-# questions about the router and the gateway ---------------------------------------------------------------------
+# the router and the gateway ------------------------------------------------------------------------------------
 
 
 class RouteRequest(routing_api.RouteRequest):
     """Prompts to route: `input` or `messages`."""
 
     messages: Messages = []  # noqa: RUF012 - pydantic copies it
-    """Or a chat, which is routed as the chat endpoint routes it."""
+    """Or a chat, routed as the chat endpoint routes it."""
 
 
 class RoutedPrompt(OpenModel):
@@ -189,18 +185,18 @@ class RoutedPrompt(OpenModel):
 
     index: Count
     expert: str | None
-    """The chosen expert; null if the router abstained and no default expert was named: none fits."""
+    """The chosen expert; null if the router abstained and there is no default expert."""
     confidence: float | None
     """The probability that the prompt is in domain and the best expert is the right one; null for an outcome router."""
     expected_score: float | None = None
-    """What an outcome router expects of the best model; missing otherwise."""
+    """The score that an outcome router expects of the best model; missing otherwise."""
     ranking: list[dict[str, Any]]
     """Every expert with its `probability` or `expected_score`, best first. The probabilities add up to `in_domain`."""
     abstained: bool
     reason: str
     """Why the router abstained; empty if it did not."""
     in_domain: float | None
-    """The probability that the prompt belongs to any of the domains; null if that was not learnt."""
+    """The probability that the prompt belongs to any of the domains; null if not learnt."""
 
 
 class TurnWeight(OpenModel):
@@ -210,7 +206,7 @@ class TurnWeight(OpenModel):
     weight: float
     """Its share of the weighted tokens."""
     lead: float
-    """Its share of the lead of the best expert over the next one; below zero if it speaks for the next one."""
+    """Its share of the lead of the best expert over the next one; negative if it favours the next one."""
 
 
 class RoutedTurn(OpenModel):
@@ -223,16 +219,16 @@ class RoutedTurn(OpenModel):
     text: str
     """Its beginning."""
     expert: str | None
-    """The chosen expert; null if the router abstained and no default expert was named."""
+    """The chosen expert; null if the router abstained and there is no default expert."""
     best: str
-    """The expert that the confidence is about: the chosen one, or the nearest one."""
+    """The expert of the confidence: the chosen one, or the nearest one."""
     confidence: float | None
     expected_score: float | None = None
     abstained: bool
     reason: str
     """Why the router abstained; empty if it did not."""
     why: Literal["routed", "stayed", "new subject", "moved"]
-    """By its own words; with the turns before; because it begins a new subject; or because of all turns together."""
+    """Routed by its own words; stayed with earlier turns; began a new subject; or moved by all turns together."""
     decided: int
     """The turn that decided."""
     weights: list[TurnWeight]
@@ -253,7 +249,7 @@ class RouteAnswer(OpenModel):
     router: str
     experts: list[str]
     default: str | None
-    """The expert for prompts on which the router abstains; null if none was named."""
+    """The expert for prompts on which the router abstains; null if there is none."""
     data: list[RoutedPrompt]
     turns: list[RoutedTurn] | None = None
     """Of a chat: the turns of the user, at most the last 1,000."""
@@ -261,7 +257,7 @@ class RouteAnswer(OpenModel):
 
 
 class Health(OpenModel):
-    """Whether the experts can be asked."""
+    """Whether the experts are available."""
 
     status: Literal["ok", "degraded", "unavailable"]
 
@@ -284,148 +280,10 @@ class ErrorDetail(OpenModel):
 
 
 class Error(OpenModel):
-    """What was wrong, as clients of OpenAI's API expect it."""
+    """An error as clients of OpenAI's API expect it."""
 
     error: ErrorDetail
 
 
-# /admin ---------------------------------------------------------------------------------------------------------
-
-
-class Replica(OpenModel):
-    """One address of an expert."""
-
-    name: str
-    base_url: str
-    state: Literal["up", "warming", "down", "drained", "closed", "open", "half-open", "cooling"]
-    """Whether it gets requests, and if not, why."""
-    breaker: Literal["closed", "open", "half-open", "cooling"]
-    drained: bool
-    in_flight: Count
-    """Requests that it is answering, over all workers."""
-    weight: float
-
-
-class Expert(OpenModel):
-    """An expert, its upstream and its domain."""
-
-    name: str
-    upstream: dict[str, Any] | None
-    routed: bool
-    prompts: int | None
-    tokens: int | None
-    breaker: Literal["closed", "open", "half-open", "cooling"] = "closed"
-    in_flight: Count = 0
-    waiting: Count = 0
-    replicas: list[Replica] = []
-
-
-class RouterFigures(OpenModel):
-    """A router on its kept prompts, each routed by a fit that did not see it."""
-
-    scorer: str
-    selector: str
-    prompts: Count
-    accuracy: dict[str, float] | None
-    """`value`, and `low` and `high` of its 95 % interval."""
-    mean_confidence: float | None
-
-
-class RouterChange(OpenModel):
-    """The router before and after a change."""
-
-    before: RouterFigures
-    after: RouterFigures
-    compared: Count
-    """Prompts that were kept before and after."""
-    difference: dict[str, float] | None
-    """Of the accuracies on these prompts, after minus before, with its 95 % interval."""
-    moved: Count
-    """How many of them go to another expert."""
-    examples: list[dict[str, Any]]
-    """Up to five of these: `prompt`, its `expert`, `before`, `after`, `confidence_before`, `confidence_after`."""
-
-
-class ChangedExpert(Expert):
-    """An expert that was added or extended."""
-
-    change: RouterChange | None
-    """What this did to the router; null if only the endpoint changed."""
-
-
-class RemovedExpert(OpenModel):
-    """An expert that was removed."""
-
-    name: str
-    removed: Literal[True]
-    change: RouterChange | None
-
-
-class ExpertList(OpenModel):
-    """Every expert."""
-
-    object: Literal["list"]
-    data: list[Expert]
-
-
-class Router(OpenModel):
-    """The router that serves."""
-
-    path: str
-    digest: str
-    experts: list[str]
-
-
-class UsedWithin(OpenModel):
-    """Requests, tokens and cost of a day or a month."""
-
-    requests: Count
-    tokens: Count
-    cost: float
-
-
-class KeyUse(OpenModel):
-    """What a key has used: within the last minute, now, this day and this month."""
-
-    requests: Count
-    tokens: Count
-    concurrent: Count
-    day: UsedWithin
-    month: UsedWithin
-
-
-class Key(OpenModel):
-    """A key, what it may do, and what it has used."""
-
-    name: str
-    scopes: list[str]
-    experts: list[str] | None
-    expires: str | None
-    disabled: bool
-    limits: KeyLimits
-    used: KeyUse | None = None
-    resets: dict[str, str] | None = None
-    by_expert: list[dict[str, Any]] | None = None
-    problem: str | None = None
-    """Why it is not known what the key has used."""
-
-
-class KeyList(OpenModel):
-    """Every key, the file they come from, and what is wrong with it."""
-
-    object: Literal["list"]
-    data: list[Key]
-    file: str | None
-    problem: str | None
-
-
 class AnyObject(OpenModel):
     """An object of any fields."""
-
-
-MODELS: tuple[type[BaseModel], ...] = (
-    ChatRequest, MessagesRequest, CompletionRequest, ResponseRequest, EmbeddingRequest, PassedRequest, PassedForm,
-    Answer, Model, ModelList,
-    RouteRequest, RouteAnswer, Health, Version, Error, Expert, ChangedExpert, RemovedExpert, ExpertList, Router, Key,
-    KeyList, AnyObject,
-)  # fmt: skip

@@ -1,0 +1,135 @@
+"""The JSON of the /admin endpoints and of keys, as pydantic models for `generate_openapi.py`."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from ir3de_gateway.keys.keys_file import KeyLimits
+from openapi_models import Count, OpenModel
+
+
+class Replica(OpenModel):
+    """One address of an expert."""
+
+    name: str
+    base_url: str
+    state: Literal["up", "warming", "down", "drained", "closed", "open", "half-open", "cooling"]
+    """Whether it gets requests, or why it does not."""
+    breaker: Literal["closed", "open", "half-open", "cooling"]
+    drained: bool
+    in_flight: Count
+    """Requests that it is answering, over all workers."""
+    weight: float
+
+
+class Expert(OpenModel):
+    """An expert, its upstream and its domain."""
+
+    name: str
+    upstream: dict[str, Any] | None
+    routed: bool
+    prompts: int | None
+    tokens: int | None
+    breaker: Literal["closed", "open", "half-open", "cooling"] = "closed"
+    in_flight: Count = 0
+    waiting: Count = 0
+    replicas: list[Replica] = []  # noqa: RUF012 - pydantic copies it
+
+
+class RouterFigures(OpenModel):
+    """The figures of a router on its kept prompts, each routed by a fit without it."""
+
+    scorer: str
+    selector: str
+    prompts: Count
+    accuracy: dict[str, float] | None
+    """`value`, and `low` and `high` of its 95 % interval."""
+    mean_confidence: float | None
+
+
+class RouterChange(OpenModel):
+    """The router before and after a change."""
+
+    before: RouterFigures
+    after: RouterFigures
+    compared: Count
+    """Prompts that were kept before and after."""
+    difference: dict[str, float] | None
+    """Of the accuracies on these prompts, after minus before, with its 95 % interval."""
+    moved: Count
+    """How many of them go to another expert."""
+    examples: list[dict[str, Any]]
+    """Up to five of these: `prompt`, its `expert`, `before`, `after`, `confidence_before`, `confidence_after`."""
+
+
+class ChangedExpert(Expert):
+    """An expert that was added or extended."""
+
+    change: RouterChange | None
+    """The effect on the router; null if only the endpoint changed."""
+
+
+class RemovedExpert(OpenModel):
+    """An expert that was removed."""
+
+    name: str
+    removed: Literal[True]
+    change: RouterChange | None
+
+
+class ExpertList(OpenModel):
+    """Every expert."""
+
+    object: Literal["list"]
+    data: list[Expert]
+
+
+class Router(OpenModel):
+    """The router that serves."""
+
+    path: str
+    digest: str
+    experts: list[str]
+
+
+class UsedWithin(OpenModel):
+    """Requests, tokens and cost of a day or a month."""
+
+    requests: Count
+    tokens: Count
+    cost: float
+
+
+class KeyUse(OpenModel):
+    """The usage of a key: in the last minute, now, today and this month."""
+
+    requests: Count
+    tokens: Count
+    concurrent: Count
+    day: UsedWithin
+    month: UsedWithin
+
+
+class Key(OpenModel):
+    """A key, its limits, and its usage."""
+
+    name: str
+    scopes: list[str]
+    experts: list[str] | None
+    expires: str | None
+    disabled: bool
+    limits: KeyLimits
+    used: KeyUse | None = None
+    resets: dict[str, str] | None = None
+    by_expert: list[dict[str, Any]] | None = None
+    problem: str | None = None
+    """Why the usage is not known."""
+
+
+class KeyList(OpenModel):
+    """Every key, their file, and an error in it."""
+
+    object: Literal["list"]
+    data: list[Key]
+    file: str | None
+    problem: str | None
