@@ -16,6 +16,7 @@ from configurations import GOOD, parsed
 from ir3de.artifact import RouterFiles
 from ir3de.errors import ArtifactError, InputError
 from ir3de_gateway import validation
+from ir3de_gateway.cli.config import build_template, suggest_endpoints
 from ir3de_gateway.config import yaml_parser
 from ir3de_gateway.config.experts import ExpertConfig
 from ir3de_gateway.config.load import (
@@ -26,7 +27,6 @@ from ir3de_gateway.config.load import (
     merge_overrides,
     read,
 )
-from ir3de_gateway.config.template import build_template, suggest_endpoints
 from running_gateway import small_router
 
 pytestmark = pytest.mark.usefixtures("plain_terminal", "no_variables")

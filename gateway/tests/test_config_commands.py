@@ -174,7 +174,7 @@ def test_dry_run(router: Path) -> None:
     said = run_json("serve", "--router", router, "--expert", expert, "--dry-run")
     assert said["ok"] and said["experts"][0]["model"] == "mistral"
     refused = run("serve", "--router", router, "--expert", expert, "--host", "0.0.0.0", "--dry-run", code=1)
-    assert "no client needs a key" in refused.stdout and "this cannot be served: 1 problem" in refused.stderr
+    assert "clients need no key" in refused.stdout and "this cannot be served: 1 problem" in refused.stderr
     run("serve", "--router", router, "--expert", expert, "--host", "0.0.0.0", "--open", "--dry-run")
     said = complaint("serve", "--dry-run")
     assert (

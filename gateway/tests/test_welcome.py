@@ -15,12 +15,12 @@ from pathlib import Path
 from urllib.error import HTTPError
 
 import pytest
-from ir3de.cli.gateway_options import CheckedConfig
-from ir3de.cli.welcome import welcome
 
-from ir3de.cli.output import Output
+from ir3de.cli.plugins import Output
+from ir3de_gateway.cli.serve import welcome
 from ir3de_gateway.config.models import Config, Server
 from ir3de_gateway.http.admin_token import build_page_link, provide_admin_token
+from ir3de_gateway.validation import CheckedConfig
 from running_gateway import small_router
 
 ADDRESS = "http://127.0.0.1:8100"

@@ -42,6 +42,58 @@ class RouterFacts:
     tells_out_of_domain: bool  # whether it calls any prompt out of domain
 
 
+class CheckedConfig(NamedTuple):
+    """A configuration, the router it names, and their problems."""
+
+    config: Config
+    router: RouterFacts | None
+    findings: list[Finding]
+
+    @property
+    def errors(self) -> list[str]:
+        return [str(finding) for finding in self.findings if finding.level == "error"]
+
+    def with_lines(self, path: Path | None) -> CheckedConfig:
+        """The same, with the findings' lines in the configuration file.
+
+        The experts may differ from those of the file, so they are looked up by name.
+        """
+        if path is None or all(finding.line is not None for finding in self.findings):
+            return self
+        document = yaml_parser.read(path)
+        written = document.value.get("experts") or [] if isinstance(document.value, dict) else []
+        places = {one.get("name"): place for place, one in enumerate(written) if isinstance(one, dict)}
+
+        def find_line(where: str) -> int | None:
+            fields = split_path(where)
+            if len(fields) > 1 and fields[0] == "experts" and isinstance(fields[1], int):
+                place = places.get(self.config.experts[fields[1]].name)
+                return None if place is None else document.line(("experts", place, *fields[2:]))
+            return document.line(fields) if document.has(fields) else None
+
+        found = [replace(one, line=one.line or find_line(one.where)) for one in self.findings]
+        return self._replace(findings=found)
+
+
+def check_config(
+    config: Config, path: Path | None, *, loads_hooks: bool = True, needs_router: bool = True
+) -> CheckedConfig:
+    """Check a configuration against the saved admin state and the router; with `loads_hooks`, also load its hooks.
+
+    With `needs_router`, a router that cannot be read is an error; otherwise it is a finding.
+    """
+    config, findings = apply_admin_state(config, path)
+    router = None
+    try:
+        router = read_router_facts(config.router.path, config.routing.threshold)
+    except ArtifactError as error:
+        if needs_router:
+            raise
+        findings.append(Finding("error", "router.path", str(error)))
+    findings += [*check_consistency(config, router), *(_check_hooks(config) if loads_hooks else ())]
+    return CheckedConfig(config, router, [*findings, *check_usage(config, path)])
+
+
 def apply_admin_state(config: Config, path: Path | None) -> tuple[Config, list[Finding]]:
     """The configuration with the changes made through /admin, and a warning that names them."""
     where = find_state_folder(config, path)
@@ -95,10 +147,10 @@ def check_router_path(path: Path) -> list[Finding]:
 
 
 def check_consistency(config: Config, router: RouterFacts | None) -> list[Finding]:
-    """Problems between configuration and router, and of access from other machines."""
-    findings = [] if router is None else list(_names(config, router.experts))
+    """Problems between configuration and router, and with access from other machines."""
+    findings = [] if router is None else list(_check_names(config, router.experts))
     if router is not None and config.routing.out_of_domain == "refuse" and not router.tells_out_of_domain:
-        text = "has no effect: this router calls no prompt out of domain. Fit it from texts, with at least 50 prompts"
+        text = "has no effect: this router finds no prompt out of domain. Fit it from texts, with at least 50 prompts"
         findings.append(Finding("warning", "routing.out_of_domain", f"{text} held out (docs/confidence.md)"))
     findings += _find_free_experts(config)
     if config.logs.prompts and config.logs.decisions is None:
@@ -110,7 +162,7 @@ def check_consistency(config: Config, router: RouterFacts | None) -> list[Findin
 
 
 def _check_logs(config: Config) -> list[Finding]:
-    """Logs that cannot be written, without which the gateway does not start."""
+    """Logs that cannot be written: the gateway would not start."""
     named = (("logs.access", config.logs.access), ("logs.decisions", config.logs.decisions))
     files = [(where, Path(file)) for where, file in named if file not in (None, STANDARD_OUTPUT) and file]
     problems = [(where, explain_unwritable(file)) for where, file in files]
@@ -126,8 +178,8 @@ def _find_free_experts(config: Config) -> list[Finding]:
     return [Finding("warning", f"experts.{index}.price", f"{name} {text}") for index, name in unpriced]
 
 
-def check_hooks(config: Config) -> list[Finding]:
-    """Callables of hooks that cannot be loaded. This runs the code of their modules, as serving does."""
+def _check_hooks(config: Config) -> list[Finding]:
+    """Hooks that cannot be loaded. This runs the code of their modules, as serving does."""
     findings = []
     for kind, hooks in (("before", config.hooks.before), ("after", config.hooks.after)):
         for place, hook in enumerate(hooks):
@@ -140,7 +192,7 @@ def check_hooks(config: Config) -> list[Finding]:
 
 
 def check_state_folder(config: Config, path: Path | None) -> list[Finding]:
-    """A warning if nothing can be kept in the state folder. It is not made."""
+    """A warning if the state folder cannot be written. It is not created."""
     where = find_state_folder(config, path)
     if where is None:
         return []
@@ -153,7 +205,7 @@ def check_state_folder(config: Config, path: Path | None) -> list[Finding]:
 
 
 def check_usage(config: Config, path: Path | None) -> list[Finding]:
-    """An error if what keys have used is damaged: the gateway does not start then."""
+    """An error if the usage of keys is damaged: the gateway would not start."""
     where = find_state_folder(config, path)
     if where is None or config.server.keys_file is None:
         return []
@@ -161,8 +213,8 @@ def check_usage(config: Config, path: Path | None) -> list[Finding]:
         check_usage_files(where)
     except InputError as error:
         return [Finding("error", "state", str(error))]
-    except OSError:  # a file that cannot be read is not counted in
-        return []
+    except OSError:  # a file that cannot be read is not counted
+        pass
     return []
 
 
@@ -173,21 +225,21 @@ def find_host_error(config: Config) -> str | None:
         return None
     names = " or ".join(list_client_variables(config))
     return (
-        f"{server.host or 'every interface'} can be reached from other machines, and no client needs a key: put one "
-        f"into the environment variable {names}, name a file of keys in server.keys_file, or set server.open: true "
-        "(--open) if anybody may use it"
+        f"{server.host or 'every interface'} can be reached from other machines, and clients need no key: put one into "
+        f"the environment variable {names}, name a file of keys in server.keys_file, or set server.open: true (--open) "
+        "to allow access without a key"
     )
 
 
 def ping_experts(experts: Sequence[ExpertConfig]) -> list[Finding]:
-    """Ask all endpoints for their models, in parallel: an error where nobody can be served, otherwise a warning."""
+    """Request the models of all endpoints, in parallel: an error if an endpoint cannot serve, otherwise a warning."""
     endpoints = [one for index, expert in enumerate(experts) for one in _split_into_replicas(index, expert)]
     with ThreadPoolExecutor(max_workers=max(1, min(32, len(endpoints)))) as pool:
-        answers = list(pool.map(_ping, [endpoint for _, endpoint in endpoints]))
+        problems = list(pool.map(_ping, [endpoint for _, endpoint in endpoints]))
     return [
-        Finding(answer.level, where, f"{expert.name} at {expert.base_url}: {answer.problem}")
-        for (where, expert), answer in zip(endpoints, answers, strict=True)
-        if answer is not None
+        Finding(problem[0], where, f"{expert.name} at {expert.base_url}: {problem[1]}")
+        for (where, expert), problem in zip(endpoints, problems, strict=True)
+        if problem is not None
     ]
 
 
@@ -200,82 +252,44 @@ def _split_into_replicas(index: int, expert: ExpertConfig) -> list[tuple[str, Ex
     return [(f"experts.{index}.replicas.{place}", copy) for place, copy in enumerate(copies)]
 
 
-def add_lines(findings: Sequence[Finding], config: Config, path: Path | None) -> list[Finding]:
-    """The findings with their lines in the configuration file, where they have none yet.
-
-    The experts of `config` may be others than those of the file, so they are found there by their names.
-    """
-    if path is None or all(finding.line is not None for finding in findings):
-        return list(findings)
-    document = yaml_parser.read(path)
-    written = document.value.get("experts") or [] if isinstance(document.value, dict) else []
-    places = {one.get("name"): place for place, one in enumerate(written) if isinstance(one, dict)}
-
-    def find_line(where: str) -> int | None:
-        fields = split_path(where)
-        if len(fields) > 1 and fields[0] == "experts" and isinstance(fields[1], int):
-            place = places.get(config.experts[fields[1]].name)
-            return None if place is None else document.line(("experts", place, *fields[2:]))
-        return document.line(fields) if document.has(fields) else None
-
-    return [one if one.line is not None else replace(one, line=find_line(one.where)) for one in findings]
-
-
-class _PingAnswer(NamedTuple):
-    """What is wrong with an endpoint."""
-
-    level: Literal["error", "warning"]
-    problem: str
-
-
-def _ping(expert: ExpertConfig) -> _PingAnswer | None:
-    """What is wrong with the endpoint; None if nothing is."""
+def _ping(expert: ExpertConfig) -> tuple[Literal["error", "warning"], str] | None:
+    """The problem of an endpoint; None if it has none."""
     key = read_variable(expert.api_key_env)
     headers = {"authorization": f"Bearer {key}"} if key else {}
-    if "messages" in expert.capabilities:  # Anthropic's API wants these
+    if "messages" in expert.capabilities:  # Anthropic's API needs these
         headers |= {"anthropic-version": ANTHROPIC_VERSION, **({"x-api-key": key} if key else {})}
     try:
         with urlopen(Request(f"{expert.base_url}/models", headers=headers), timeout=PING_TIMEOUT_S) as response:
             models = [str(model["id"]) for model in json.load(response)["data"]]
     except HTTPError as error:
-        with error:
-            said = f"/models answers {error.code}"
-            if error.code in (401, 403):
-                return _PingAnswer("error", f"{said}: is its key right?")
-            # 404 and the like are warnings: a server may do without /models
-            return _PingAnswer("error" if error.code >= 500 else "warning", said)
+        error.close()
+        is_rejected = error.code in (401, 403)
+        # 404 and the like are warnings: a server may have no /models
+        level: Literal["error", "warning"] = "error" if is_rejected or error.code >= 500 else "warning"
+        return level, f"/models answers {error.code}" + (": is its key right?" if is_rejected else "")
     except (URLError, TimeoutError) as error:
-        late = isinstance(error, TimeoutError) or isinstance(error.reason, TimeoutError)
-        return _PingAnswer("error", f"no answer within {PING_TIMEOUT_S:g} s" if late else "nothing answers there")
+        is_late = isinstance(error, TimeoutError) or isinstance(error.reason, TimeoutError)
+        return "error", f"no answer within {PING_TIMEOUT_S:g} s" if is_late else "nothing answers there"
     except (OSError, HTTPException) as error:
-        return _PingAnswer("error", f"no answer: {error}")
+        return "error", f"no answer: {error}"
     except (ValueError, KeyError, TypeError):
-        return _PingAnswer("warning", "/models does not answer as OpenAI's API does")
-    if expert.served_model not in models:
-        listed = ", ".join(models[:10]) or "none"
-        return _PingAnswer("warning", f"has no model {expert.served_model!r}, only {listed}: name one in `model`")
-    return None
+        return "warning", "/models does not answer as OpenAI's API does"
+    if expert.served_model in models:
+        return None
+    listed = ", ".join(models[:10]) or "none"
+    return "warning", f"has no model {expert.served_model!r}, only {listed}: name one in `model`"
 
 
-def _names(config: Config, known: Sequence[str]) -> Iterator[Finding]:
+def _check_names(config: Config, known: Sequence[str]) -> Iterator[Finding]:
+    """Experts without an endpoint, and experts that the router does not know."""
     named = config.by_name
     if not set(known) & set(named):
-        yield Finding(
-            "error",
-            "experts",
-            f"the router knows none of them: use its names, {name_some(known)}",
-        )
+        yield Finding("error", "experts", f"the router knows none of them: use its names, {name_some(known)}")
         return
     if missing := [name for name in known if name not in named]:
-        text = (
-            f"no endpoint for {name_some(missing)}, which the router knows: such prompts go to another candidate, else"
-        )
-        yield Finding("warning", "experts", f"{text} to routing.default, else they get an error")
+        text = f"no endpoint for {name_some(missing)}, which the router knows: such prompts go to another candidate, to"
+        yield Finding("warning", "experts", f"{text} routing.default, or get an error")
     for index, name in enumerate(named):
         if name not in known:
-            yield Finding(
-                "warning",
-                f"experts.{index}.name",
-                f"the router does not know {name!r}: {suggest_name(name, missing)}it answers when asked by name, as "
-                "default or as fallback",
-            )
+            text = f"the router does not know {name!r}: {suggest_name(name, missing)}it answers only requests by name, "
+            yield Finding("warning", f"experts.{index}.name", f"{text}as default or as fallback")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Sequence
+from importlib.resources import files as package_files
 from pathlib import Path
-from typing import TYPE_CHECKING
+from string import Template
 
 import click
 
@@ -21,24 +23,15 @@ from ir3de.cli.plugins import (
     refuse_other_name,
 )
 from ir3de.errors import InputError
-from ir3de_gateway.cli.options import (
-    check_config,
-    config_argument,
-    count,
-    expert_option,
-    show_checked,
-    show_findings,
-)
-
-if TYPE_CHECKING:
-    from ir3de_gateway.config.template import Endpoint
+from ir3de_gateway.cli.options import Endpoint, config_argument, count, expert_option, show_checked, show_findings
 
 OTHER_NAMES = {"check": "validate", "test": "validate", "verify": "validate", "new": "init", "print": "show"}
-EXAMPLES = ("law", "maths")  # experts of a template for which none were named
+EXAMPLES = ("law", "maths")  # experts of a template without a router
+FIRST_PORT = 8001
 
 
 class ConfigGroup(click.Group):
-    """Knows what other tools call its commands."""
+    """Suggests the right command for the names that other tools use."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -68,7 +61,7 @@ def config() -> None:
 @force_option
 @output_options
 def init(file: str | None, router: str | None, experts: list[Endpoint], force: bool, out: Output) -> None:
-    """Write a commented configuration to begin with.
+    """Write a commented configuration to start with.
 
     \b
     Examples:
@@ -77,7 +70,6 @@ def init(file: str | None, router: str | None, experts: list[Endpoint], force: b
     """
     from ir3de.serving import files
     from ir3de_gateway.config.load import find_config_file
-    from ir3de_gateway.config.template import build_template, suggest_endpoints
     from ir3de_gateway.validation import read_router_facts
 
     path = find_config_file(file)
@@ -97,14 +89,14 @@ def init(file: str | None, router: str | None, experts: list[Endpoint], force: b
 
 @config.command()
 @config_argument
-@click.option("--ping", is_flag=True, help="Also ask each endpoint for its models.")
+@click.option("--ping", is_flag=True, help="Also request each endpoint's models.")
 @output_options
 @click.pass_context
 def validate(context: click.Context, file: str | None, ping: bool, out: Output) -> None:
     """Check a configuration, and that it fits the router.
 
     The exit code is 1 if the gateway cannot serve it; with --ping, also if an endpoint does not answer, fails, or
-    refuses its key. Warnings do not change the exit code.
+    rejects its key. Warnings do not change the exit code.
 
     \b
     Example:
@@ -116,19 +108,19 @@ def validate(context: click.Context, file: str | None, ping: bool, out: Output) 
 
     path = find_config_file(file)
     try:
-        checked = check_config(read(path), path, needs_router=False)
+        checked = validation.check_config(read(path), path, needs_router=False)
     except ConfigError as error:
         found = sort_findings([*error.findings, *validation.check_router_path(path)])
         out.json({"ok": False, "file": str(path), "findings": [vars(finding) for finding in found]})
         show_findings(found, out)
         raise InputError(f"{path}: {count(len(found), 'problem')}") from None
     if ping:
-        with out.spinner("asking the endpoints"):
+        with out.spinner("requesting the models of the endpoints"):
             checked.findings.extend(validation.ping_experts(checked.config.experts))
     checked.findings.extend(validation.check_state_folder(checked.config, path))
     checked = checked.with_lines(path)
     show_checked(checked, out, file=str(path))
-    if checked.errors:  # the table above says which
+    if checked.errors:  # listed in the table above
         raise InputError(f"{path}: {count(len(checked.errors), 'problem')}")
     warned = f", {count(len(checked.findings), 'warning')}" if checked.findings else ""
     out.result(line((f"{path} can be served", "green"), (warned, "yellow")))
@@ -181,9 +173,44 @@ def schema(out: Output) -> None:
 
 
 def _describe_examples(path: Path, named: Sequence[Endpoint], *, has_experts: bool) -> str:
-    """What somebody must change in a file that was written without a router."""
+    """What to change in a file that was written without a router."""
     again = f"`ir3de config init {path} --router FOLDER --force`"
     if has_experts:
         return f"router.path in {path} is an example: name your router there, or use {again}"
     experts = " and ".join(expert.name for expert in named)
     return f"router.path and the experts {experts} in {path} are examples: change them, or let {again} name your own"
+
+
+def suggest_endpoints(names: Sequence[str]) -> list[Endpoint]:
+    """Endpoints to fill in: experts on this machine, one port after the other."""
+    return [Endpoint(name, f"http://127.0.0.1:{FIRST_PORT + index}/v1") for index, name in enumerate(names)]
+
+
+def build_template(router: str, experts: Sequence[Endpoint]) -> str:
+    """A commented configuration: config/template.yaml with the router and the experts. It needs at least one expert."""
+    first, *others = experts
+    model = f"    # model: {_quote(first.name)}".ljust(56) + "# what the endpoint calls the model"
+    lines = []
+    for other in others:
+        lines.append(f"  - name: {_quote(other.name)}\n    {_write_address(other)}\n")
+        lines.append(f"    model: {_quote(other.model)}\n" if other.model else "")
+    template = package_files("ir3de_gateway.config").joinpath("template.yaml").read_text(encoding="utf-8")
+    return Template(template).substitute(
+        router=_quote(router),
+        name=_quote(first.name),
+        address=_write_address(first),
+        model=f"    model: {_quote(first.model)}" if first.model else model,
+        others="".join(lines),
+    )
+
+
+def _write_address(expert: Endpoint) -> str:
+    if not expert.replicas:
+        return f"base_url: {_quote(expert.base_url)}"
+    return f"replicas: [{', '.join(json.dumps(address) for address in expert.replicas)}]"
+
+
+def _quote(text: str) -> str:
+    """A text as YAML: bare if it cannot be mistaken for anything else."""
+    bare = re.fullmatch(r"[A-Za-z_./][\w./:-]*", text) and text.lower() not in ("true", "false", "null")
+    return text if bare and not text.endswith(":") else json.dumps(text)

@@ -8,10 +8,10 @@ import sys
 
 import click
 
-from ir3de.cli.plugins import FAINT, Output, line, output_options
+from ir3de.cli.plugins import FAINT, Output, json_text, line, output_options
 from ir3de.errors import InputError
 
-KEY_BEGINNING = "sk-ir3de-"  # some clients take only keys that begin with sk-
+KEY_BEGINNING = "sk-ir3de-"  # some clients accept only keys that begin with sk-
 KEY_BYTES = 32
 
 
@@ -33,7 +33,7 @@ def keys() -> None:
 def new(name: str, out: Output) -> None:
     """Make a key, and print it once, with its entry for the keys file.
 
-    The key is random and is kept nowhere. Give it to its owner, and put the entry into the keys file.
+    The key is random and is not saved. Give it to its owner, and put the entry into the keys file.
 
     \b
     Examples:
@@ -61,8 +61,6 @@ def hash(name: str, out: Output) -> None:  # noqa: A001 - the name of the comman
 
 
 def _show(name: str, key: str, out: Output, *, shows_key: bool) -> None:
-    from ir3de.cli.plugins import json_text
-
     if not name.isprintable() or not 0 < len(name) <= 200:
         raise InputError(f"a key needs a printable name of 1 to 200 characters, found {name[:200]!r}")
     digest = f"sha256:{hashlib.sha256(key.encode()).hexdigest()}"

@@ -10,23 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ir3de.cli.plugins import Output, is_router, line, output_options
+from ir3de.cli.plugins import FAINT, Output, facts, is_router, json_text, line, output_options
 from ir3de.errors import ArtifactError, InputError, MissingExtraError, name_some
-from ir3de_gateway.cli.options import (
-    CheckedConfig,
-    check_config,
-    config_argument,
-    count,
-    expert_option,
-    show_checked,
-)
-from ir3de_gateway.cli.welcome import announce
+from ir3de_gateway.cli.options import Endpoint, config_argument, count, expert_option, show_checked
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from ir3de_gateway.config.load import Source
-    from ir3de_gateway.config.template import Endpoint
+    from ir3de_gateway.validation import CheckedConfig
 
 INTERRUPTED_EXIT_CODE = 130
+QUESTION = '{"model": "auto", "messages": [{"role": "user", "content": "Can my landlord keep the deposit?"}]}'
 
 
 @click.command()
@@ -58,8 +53,8 @@ def serve(
     """Serve the experts behind one OpenAI-compatible endpoint.
 
     Clients send model="auto" and each prompt goes to the right expert; a page at / shows why. Without FILE, the
-    gateway reads $IR3DE_CONFIG or ir3de.yaml; with --router and --expert it needs no file. What /admin changes is
-    kept in a folder, which is named at the start, and is there again after a restart of the same command.
+    gateway reads $IR3DE_CONFIG or ir3de.yaml; with --router and --expert it needs no file. Changes made through
+    /admin are saved in a folder, which is shown at the start, and apply again when the same command restarts.
 
     Ctrl-C lets running requests finish; a second Ctrl-C stops at once.
 
@@ -75,29 +70,25 @@ def serve(
     if demo and find_spec("xllamacpp") is None:
         raise MissingExtraError("xllamacpp", "local", "the demonstration", "ir3de-gateway")
     from ir3de_gateway.server import read_log_level
+    from ir3de_gateway.validation import check_config, check_state_folder
 
     overrides = _overrides(router, experts, server, is_open=is_open)
     if state is not None:
         overrides["state"] = str(Path(state).expanduser().absolute())
     with _open_source(file, overrides, out, demo=demo, dry_run=dry_run) as source:
-        # the processes that serve load the hooks themselves, and refuse those that they cannot load
+        # worker processes load the hooks themselves, and reject those that they cannot load
         checked = check_config(source.read(), source.path, loads_hooks=dry_run).with_lines(source.path)
         if dry_run:
-            show_checked(_check_state(checked, source.path).with_lines(source.path), out)
-        if checked.errors:  # the table of a dry run says which
+            checked.findings.extend(check_state_folder(checked.config, source.path))
+            show_checked(checked.with_lines(source.path), out)
+        if checked.errors:  # listed in the table of a dry run
             problems = count(len(checked.errors), "problem")
             raise InputError(f"this cannot be served: {problems}" if dry_run else "; ".join(checked.errors))
         if dry_run:
-            read_log_level(checked.config)  # refuses what `serve` would refuse
+            read_log_level(checked.config)  # rejects what `serve` would reject
             out.result(line(("all is well: this can be served", "green")))
         elif not _serve(source, checked, out, demo=demo):
             context.exit(INTERRUPTED_EXIT_CODE)
-
-
-def _check_state(checked: CheckedConfig, path: Path | None) -> CheckedConfig:
-    from ir3de_gateway.validation import check_state_folder
-
-    return checked._replace(findings=[*checked.findings, *check_state_folder(checked.config, path)])
 
 
 def _serve(source: Source, checked: CheckedConfig, out: Output, *, demo: bool) -> bool:
@@ -106,7 +97,7 @@ def _serve(source: Source, checked: CheckedConfig, out: Output, *, demo: bool) -
 
     for finding in checked.findings:
         out.warn(str(finding))
-    # where nobody watches, what is printed ends in a log, and no token belongs there
+    # without a terminal, the output ends in a log, where no token belongs
     shows_link = out.as_json or demo or out.shows_progress
     with provide_admin_token(checked.config.server) if shows_link else nullcontext() as token:
         return server.serve(source, ready=lambda address: announce(address, source, checked, out, token))
@@ -131,9 +122,9 @@ def _open_source(
             overrides = overrides | _keep_state(overrides, out, dry_run=dry_run)
         path = None if enough else find_config_file(file)
         if file is not None and is_router(file):
-            raise InputError(f"{file} is a router, and FILE is a configuration: name the router with --router {file}")
+            raise InputError(f"{file} is a router, not a configuration: name the router with --router {file}")
         if path is not None and not path.exists() and file is None and "experts" not in overrides:
-            _refuse_no_experts(overrides.get("router", {}).get("path"))
+            _reject_no_experts(overrides.get("router", {}).get("path"))
         if path is not None and not path.exists():
             raise ArtifactError(
                 f"no configuration at {path}: write one with `ir3de config init {path} --router FOLDER`, serve without "
@@ -142,10 +133,10 @@ def _open_source(
         yield Source(path, overrides)
 
 
-def _refuse_no_experts(router: str | None) -> None:
-    """Refuse a router without experts, with the names that the experts need."""
+def _reject_no_experts(router: str | None) -> None:
+    """Reject a router without experts, and name the experts that it needs."""
     if router is None or not is_router(router):
-        return  # told otherwise
+        return  # another error follows
     from ir3de.serving import read_expert_names
 
     names = read_expert_names(router)
@@ -156,7 +147,7 @@ def _refuse_no_experts(router: str | None) -> None:
 
 
 def _keep_state(overrides: dict[str, Any], out: Output, *, dry_run: bool) -> dict[str, Any]:
-    """The setting that keeps changes through /admin; none if no folder can be written, which is said."""
+    """The setting that saves changes through /admin; none, with a warning, if no folder can be written."""
     from ir3de_gateway.admin.state import find_relatives, find_state_home, prepare_state_home
 
     served = overrides["router"]["path"], overrides["experts"]
@@ -169,8 +160,8 @@ def _keep_state(overrides: dict[str, Any], out: Output, *, dry_run: bool) -> dic
         return {}
     if relatives := find_relatives(folder):
         out.warn(
-            f"changes that were made under other --expert options are not used here. They are in {relatives[0]}: "
-            "--state with that folder takes them over"
+            f"changes made with other --expert options do not apply here. They are in {relatives[0]}: "
+            "--state with that folder applies them"
         )
     return {"state": str(folder)}
 
@@ -184,3 +175,77 @@ def _overrides(router: str | None, experts: list[Endpoint], server: dict[str, An
         overrides["experts"] = [{key: value for key, value in one._asdict().items() if value} for one in experts]
     settings = {key: value for key, value in server.items() if value is not None} | ({"open": True} if is_open else {})
     return overrides | ({"server": settings} if settings else {})
+
+
+# the screen at the start ------------------------------------------------------------------------------------------
+
+
+def announce(address: str, source: Source, checked: CheckedConfig, out: Output, token: str | None) -> None:
+    """Print where it serves: as one line of JSON, or for people."""
+    from ir3de_gateway.admin.state import find_state_folder
+    from ir3de_gateway.http.admin_token import build_page_link
+
+    config, router, _ = checked
+    page, state = build_page_link(address, token), find_state_folder(config, source.path)
+    if not out.as_json:
+        welcome(address, checked, out, page=page, state=state)
+        return
+    started = {
+        "address": address,
+        "page": page,
+        "experts": [expert.name for expert in config.experts],
+        "router": None if router is None else router.digest,
+        "state": None if state is None else str(state),
+        "workers": config.server.workers,
+    }
+    click.echo(json_text(started))
+
+
+def welcome(address: str, checked: CheckedConfig, out: Output, *, page: str, state: Path | None = None) -> None:
+    """Print the address, the experts and an example; on standard error, because the access log has standard output."""
+    from rich.panel import Panel
+
+    from ir3de_gateway.config.experts import read_variable
+    from ir3de_gateway.config.load import list_client_variables
+
+    console = out.progress_console
+    if not console.is_terminal or out.quiet:
+        more = [f"page: {page}"] * ("#" in page) + ([] if state is None else [f"state: {state}"])
+        click.echo(", ".join([f"serving on {address}", *(() if out.quiet else more)]), err=True)
+        return
+    settings = checked.config
+    key = next((name for name in list_client_variables(settings) if read_variable(name)), None)
+    rows = _list_facts(address, checked, key, state, has_own_token="#" in page)
+    console.print(Panel(facts(rows), title="IR3DE", title_align="left", border_style=FAINT, expand=False))
+    variable = key or ("KEY" if settings.server.keys_file else "")  # only their owners know the keys
+    authorization = f' -H "authorization: Bearer ${variable}"' if variable else ""
+    question = f"{authorization} -H 'content-type: application/json' -d '{QUESTION}'"
+    # outside the panel, so that a narrow terminal does not cut them
+    console.print(line(("page  ", FAINT), (page, f"bold cyan link {page}")), soft_wrap=True)
+    console.print(line(("try   ", FAINT), (f"curl {address}/v1/chat/completions{question}", "")), soft_wrap=True)
+    console.print(line(("stop  ", FAINT), ("Ctrl-C", "")))
+
+
+def _list_facts(
+    address: str, checked: CheckedConfig, key: str | None, state: Path | None, *, has_own_token: bool
+) -> list[tuple[str, RenderableType]]:
+    from ir3de_gateway.config.experts import read_variable
+
+    settings, router, _ = checked
+    sources = [source for source in (key and f"${key}", settings.server.keys_file) if source]
+    digest = "" if router is None else f"  {router.digest[:12]}"
+    who = "every machine" if settings.server.open else "only this machine"
+    variable = settings.server.admin_token_env
+    admin = f"needs the token in {variable}" if read_variable(variable) else f"off: set {variable}"
+    rows: list[tuple[str, RenderableType]] = [
+        ("address", line((f"{address}/v1", "bold cyan"))),
+        ("experts", ", ".join(expert.name for expert in settings.experts)),
+        ("workers", str(settings.server.workers)),
+        ("router", line((settings.router.path, ""), (digest, FAINT))),
+        ("keys", f"clients need one of {' or '.join(sources)}" if sources else f"none: {who} can use it"),
+        ("admin", "by the link below, until it stops" if has_own_token else admin),
+        ("state", "none: changes are lost when it stops" if state is None else str(state)),
+    ]
+    if settings.routing.shadow:
+        rows.append(("shadow", line((f"everything goes to {settings.routing.shadow}", "yellow"))))
+    return rows
