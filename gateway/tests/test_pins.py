@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import sqlite3
@@ -290,3 +291,19 @@ def test_a_worker_that_saw_what_another_has_taken_takes_nothing(
         one.put("charge", "15", 60.0)
         monkeypatch.setattr(two, "get", lambda session: one.take(session))  # between its look and its removal
         assert two.take("charge") is None
+
+
+def test_the_file_of_earlier_versions_is_read(tmp_path: Path, clock: Clock) -> None:
+    """The format of 0.1: SHA-256 of the name, the value, and the second at which it expires."""
+    path = find_file(tmp_path, 60)
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA journal_mode=WAL")
+        database.execute("CREATE TABLE pins (session BLOB PRIMARY KEY, expert TEXT, until REAL) WITHOUT ROWID")
+        database.execute("CREATE INDEX ends ON pins (until)")
+        row = (hashlib.sha256(b"response resp_1").digest(), "law", clock.now + 10)
+        database.execute("INSERT INTO pins VALUES (?, ?, ?)", row)
+        database.commit()
+    with closing(StoredPins(60, path, clock)) as stored:
+        assert stored.get("response resp_1") == "law"
+        clock.now += 10
+        assert stored.get("response resp_1") is None

@@ -1,6 +1,7 @@
 """What /admin changed is kept: whole or not at all, whoever writes, and whenever the power fails."""
 
 import asyncio
+import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -365,3 +366,25 @@ def test_drained_replicas_are_kept_until_they_are_not_or_their_expert_goes(tmp_p
     state = state.with_drained("law", "a", is_drained=False)
     folder.write(state, {})
     assert "drained" not in json.loads((tmp_path / "state.json").read_text()) and folder.read().drained == {}
+
+
+def test_the_state_of_earlier_versions_is_read(tmp_path: Path) -> None:
+    """The format of 0.1: JSON with the SHA-256 of its other fields, sorted and without spaces."""
+    content = {
+        "kind": "ir3de.state",
+        "version": 1,
+        "experts": [{"name": "physics", "base_url": "http://127.0.0.1:9/v1"}],
+        "removed": ["law"],
+        "drained": {"maths": ["a"]},
+        "router": {"path": "/srv/router", "own": False, "base": ""},
+        "reloads": 2,
+        "changes": 5,
+        "last": {"action": "drain replica", "change": 5},
+    }
+    seal = hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    (tmp_path / "state.json").write_text(json.dumps({**content, "sha256": seal}))
+    state = StateFolder(tmp_path).read()
+    assert ([expert.name for expert in state.experts], state.removed, state.drained) == (
+        ["physics"], ("law",), {"maths": ("a",)},
+    )  # fmt: skip
+    assert (state.router, state.reloads, state.changes) == (RouterChoice("/srv/router"), 2, 5)
