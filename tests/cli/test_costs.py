@@ -257,7 +257,7 @@ def test_eval_takes_weights(router: Path, texts: dict[str, Path]) -> None:
     run("policy", router, *PRICES)
     report = run_json("eval", router, *pairs(texts), "--weight", "price=1000")
     assert report["precision"]["maths"] is None and report["precision"]["law"] is None  # cooking is free
-    assert "say how to weigh them" in complaint("eval", router, *pairs(texts), "--frontier")
+    assert "give their weights" in complaint("eval", router, *pairs(texts), "--frontier")
     found = run_json("eval", router, *pairs(texts), "--frontier", "--weight", "latency=2")["frontier"]
     assert (found["unit"], found["weight"]) == ("latency", 2.0)
 

@@ -81,7 +81,7 @@ def test_few_prompts_are_no_reason_to_serve(tmp_path: Path) -> None:
         (tmp_path / f"{name}.txt").write_text("\n".join(demo.prompts()[name][:12]), encoding="utf-8")
     given = [f"{name}={tmp_path / name}.txt" for name in ("law", "coding", "history")]
     shown = " ".join(run("fit", tmp_path / "router", *given, *FAST).stdout.split())
-    assert "Too early to say: 36 held-out prompts are few." in shown or "Not yet" in shown
+    assert "Too early: 36 held-out prompts are few." in shown or "Not yet" in shown
     assert "at least 50 different prompts (coding 38 more, history 38 more, law 38 more)" in shown
     assert "ir3de serve" not in shown and "ir3de route" in shown
     proof = run_json("fit", tmp_path / "other", *given, *FAST)["proof"]

@@ -188,7 +188,7 @@ def test_the_command_refuses_what_it_cannot_do(log: Path, candidate: Path, tmp_p
     assert "cannot be combined with --replay" in wrong_call("eval", candidate, "--outcomes", log, "--replay", log)
     assert "no such file" in complaint("eval", candidate, "--replay", tmp_path / "decision.jsonl")
     (tmp_path / "empty.jsonl").touch()
-    assert "no row at all" in complaint("eval", candidate, "--replay", tmp_path / "empty.jsonl")
+    assert "there are no rows" in complaint("eval", candidate, "--replay", tmp_path / "empty.jsonl")
 
 
 def test_what_a_gateway_logged_is_replayed_to_the_letter(tmp_path: Path) -> None:

@@ -144,7 +144,7 @@ def test_the_verdict_follows_the_intervals(tfidf: Estimate, majority: Estimate, 
 def test_nothing_is_recommended_on_few_prompts_or_without_a_comparison() -> None:
     few = replace(make_proof(), prompts=20)
     page = parse(write_page(make_subject(few))).say()
-    assert "Too early to say: 20 held-out prompts are few" in page and "coding 10 more" in page
+    assert "Too early: 20 held-out prompts are few" in page and "coding 10 more" in page
     alone = replace(make_proof(), contenders=())
     assert "Nothing to compare with was measured" in parse(write_page(make_subject(alone))).say()
     no_rival = replace(make_proof(), contenders=make_proof().contenders[1:])

@@ -18,9 +18,8 @@ from ir3de import AllTokens, Average, Conversation, EntropyTopK, Router
 from ir3de.corpora import examples
 from ir3de.errors import InputError
 from ir3de.policies import Policy, TurnWeights
-from ir3de.routing.content import count_content
 from ir3de.routing.decision import Decision
-from ir3de.routing.messages import END_CHARS, MAX_TURN_CHARS, MIN_PASTE_CHARS, split_paste
+from ir3de.routing.messages import END_CHARS, MAX_TURN_CHARS, MIN_PASTE_CHARS, count_content, split_paste
 from ir3de.scorers import Blend
 from ir3de.scorers.table import FAMILIARITY_UNIT
 from ir3de.selectors import Selector

@@ -13,8 +13,8 @@ import tiny
 from ir3de import AllTokens, Average, Conversation, EntropyTopK, PromptRidge, Router, TokenRidge
 from ir3de.corpora import background
 from ir3de.policies import Cost, Policy, StrongShare
-from ir3de.routing.content import count_content
 from ir3de.routing.decision import Decision
+from ir3de.routing.messages import count_content
 from ir3de.scorers import Blend, CrossEntropy, KernelRidge, Posterior
 from ir3de.scorers.logistic import Logistic
 from ir3de_lab.benchmarks.trust.crossing.covering import Case, cover, list_pairs, meet_pairs

@@ -1,4 +1,4 @@
-"""What quality costs: a router at every weight of cost, beside single experts, random mixes and an oracle."""
+"""What quality costs: a router at every weight of cost, next to single experts, random mixes and an oracle."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class FrontierPoint(CostQuality):
 
 @dataclass(frozen=True)
 class Frontier(JSONReport):
-    """What `measure_frontier` found: `points` by growing weight, from ignoring cost to always the cheapest expert.
+    """The result of `measure_frontier`: `points` by growing weight, from ignoring cost to always the cheapest expert.
 
     Means are over the prompts. `costs` are in units of `unit`, as is the `weight` of the router's own policy, None
     where it has none. `mix` are the corners of the best random mixes, which ignore the prompt; `oracle` knows how good
@@ -71,7 +71,7 @@ class Frontier(JSONReport):
 def measure_frontier(router: Router, domains: Mapping[str, Iterable[str]], *, weights: Costs | None = None) -> Frontier:
     """Quality, the share of prompts that reach their own expert, against cost; every prompt is routed once.
 
-    `weights` say how several costs go together; else those of the router's policy, or the one cost experts differ in.
+    `weights` combine several costs; by default those of the router's policy, or the one cost that experts differ in.
     A prompt on which the router abstains goes to the default expert, or to the nearest one where none was named.
 
     >>> import ir3de
@@ -167,9 +167,8 @@ class _Estimates:
         quality = np.empty((len(decisions), len(experts)))
         order = np.empty(quality.shape, np.int64)
         for row, decision in enumerate(decisions):
-            said = decision.quality
-            quality[row] = [value for _, value in said]
-            order[row] = [place[name] for name, _ in said]
+            quality[row] = [value for _, value in decision.quality]
+            order[row] = [place[name] for name, _ in decision.quality]
         fixed = [_fix_expert(decision, place, default) for decision in decisions]
         return cls(quality, order, np.array(fixed, np.int64))
 
@@ -254,16 +253,16 @@ def _combine_costs(policy: Policy, experts: Sequence[str], weights: Costs | None
     given = Cost.of(weights) if weights is not None else policy.weights
     if not given and len(differing) > 1:
         raise InputError(
-            f"experts differ in {' and '.join(differing)}: say how to weigh them, for instance "
+            f"experts differ in {' and '.join(differing)}: give their weights, for instance "
             f"weights={{{', '.join(f'{name!r}: 1.0' for name in differing)}}}"
         )
     given = given or Cost(**dict.fromkeys(differing, 1.0))
     if not differing:
         raise InputError("all experts cost the same: a frontier needs at least two prices, latencies or memories")
     if len({cost.times(given) for cost in costs}) < 2:
-        said = ", ".join(f"{name} {value:g}" for name, value in asdict(given).items() if value)
+        shown = ", ".join(f"{name} {value:g}" for name, value in asdict(given).items() if value)
         raise InputError(
-            f"weighed by {said}, all experts cost the same, though they differ in {' and '.join(differing)}: "
+            f"weighed by {shown}, all experts cost the same, though they differ in {' and '.join(differing)}: "
             f"use other weights, for instance weights={{{differing[0]!r}: 1.0}} (--weight {differing[0]}=1)"
         )
     unit = next(name for name in COSTS if getattr(given, name))

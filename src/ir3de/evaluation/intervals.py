@@ -87,7 +87,7 @@ def _find_effective_size(values: Floats, shares: Floats) -> float:
 
     Σ w²(y − ȳ)² is the variance of the mean, and Var(y)/n that of n equal prompts. Kish's 1/Σ w² holds where weights
     and values are independent. A larger size than that must stand even if one of the heaviest prompts were an error:
-    a heavy expert without any error says little about how rare its errors are.
+    a heavy expert without any error is little evidence of how rare its errors are.
     """
     mean = math.fsum(shares * values)
     squares, kish = shares * shares, 1.0 / math.fsum(shares * shares)

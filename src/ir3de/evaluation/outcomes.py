@@ -107,7 +107,7 @@ def evaluate_outcomes(
     """Route the prompts of rows as `Router.fit_outcomes` takes them, and look up what the chosen models scored.
 
     The router may also be fitted from texts, as long as its experts have scores. With two models, or where `strong` and
-    `weak` name two, the report also says what each share of strong calls buys; of two that are not named, the one
+    `weak` name two, the report also has what each share of strong calls buys; of two that are not named, the one
     with the better mean on these prompts is the strong one.
 
     >>> import ir3de
@@ -241,7 +241,7 @@ def find_pair(
 ) -> tuple[str, str]:
     """The strong and the weak model: those named, those of the router's policy, or the better and the other of two.
 
-    Without names, `means` says which of two models is better; otherwise the router's own expectation does.
+    Without names, the better of two models is found by `means`, or by the router's own expectation.
     """
     experts, share = router.experts, router.policy.strong_share
     for name in (strong, weak):

@@ -147,7 +147,7 @@ def judge(proof: Proof) -> Judgement:
     if MAJORITY in equal:
         return Judgement("no", "Not yet: it is not clearly better than no router", _request_prompts(proof))
     if proof.prompts < ENOUGH_PROMPTS:
-        few = f"Too early to say: {proof.prompts:,} held-out prompts are few"
+        few = f"Too early: {proof.prompts:,} held-out prompts are few"
         return Judgement("perhaps", few, _request_prompts(proof))
     if not proof.contenders:
         return Judgement("perhaps", "Nothing to compare with was measured")
@@ -254,7 +254,7 @@ def describe_method(proof: Proof, router: Router, *, can_be_held: int, lacks_skl
     if unmeasured := [name for name in proof.experts if proof.recall[name] is None]:
         notes.append(f"No prompt of {name_some(unmeasured)} could be held out: these figures leave such experts out.")
     if not router.calibrated:
-        notes.append("Confidence is not calibrated, so it says little here.")
+        notes.append("Confidence is not calibrated, so it means little here.")
     if proof.contenders:
         notes += [NOT_COMPARED, *[ADD_TFIDF] * lacks_sklearn]
     return tuple(notes)

@@ -243,10 +243,10 @@ class _Measured:
         """All findings, in one object."""
         names, truth = self.router.experts, np.array(self.experts, np.int64)
         place = {name: index for index, name in enumerate(names)}
-        said = np.array([place[decision.best] for decision in self.decisions], np.int64)
-        right, n, weights = said == truth, len(truth), weigh_by_mix(truth, self.mix)
+        best = np.array([place[decision.best] for decision in self.decisions], np.int64)
+        right, n, weights = best == truth, len(truth), weigh_by_mix(truth, self.mix)
         confusion = np.zeros((len(names), len(names)), np.int64)
-        np.add.at(confusion, (truth, said), 1)
+        np.add.at(confusion, (truth, best), 1)
         counts = DecisionCounts(names)
         for index in np.unique(truth).tolist():
             own = np.flatnonzero(truth == index)
@@ -266,7 +266,7 @@ class _Measured:
             mean_accuracy=estimate_weighted_share(right, weigh_experts_alike(truth, len(names))),
             recall=dict(zip(names, recall, strict=True)),
             contenders=self._compare(right, truth, weights),
-            confused=self._find_confused(confusion, truth, said),
+            confused=self._find_confused(confusion, truth, best),
             confusion=tuple(map(tuple, confusion.tolist())),
             reliability=counts.reliability,
             calibration_error=counts.calibration_error,
@@ -291,7 +291,7 @@ class _Measured:
                 found.append(Contender(name, accuracy, mean, estimate_difference(right, own, weights)))
         return tuple(found)
 
-    def _find_confused(self, confusion: Indices, truth: Indices, said: Indices) -> tuple[ConfusedPair, ...]:
+    def _find_confused(self, confusion: Indices, truth: Indices, best: Indices) -> tuple[ConfusedPair, ...]:
         wrong = confusion - np.diag(confusion.diagonal())
         stands_for = self.mix / np.maximum(confusion.sum(axis=1), 1)  # how many prompts one that was held out
         often = np.round(wrong * stands_for[:, None], 6)
@@ -303,7 +303,7 @@ class _Measured:
                 names[other],
                 int(wrong[one, other]),
                 float(wrong[one, other] / confusion[one].sum()),
-                self._show(np.flatnonzero((truth == one) & (said == other)), MAX_EXAMPLES, surest=True),
+                self._show(np.flatnonzero((truth == one) & (best == other)), MAX_EXAMPLES, surest=True),
             )
             for one, other in order
         )

@@ -26,11 +26,11 @@ OnMove = Callable[["LoggedDecision", Decision], None]  # called with each prompt
 
 @dataclass(frozen=True)
 class LoggedDecision:
-    """One line of a decision log, checked; None where the line does not say."""
+    """One line of a decision log, checked; None where a field is missing."""
 
     text: str
     expert: str  # decided by the router of that time; the nearest one where none fitted
-    served: str  # who answered in the end
+    served: str  # the expert that answered in the end
     confidence: float | None
     abstained: bool
     tokens: tuple[int, int] | None  # of prompt and answer
@@ -41,7 +41,7 @@ class LoggedDecision:
 
     @classmethod
     def read(cls, row: Mapping[str, object]) -> LoggedDecision | None:
-        """The row, or None where it has no text to route; an `InputError` where it is no row of a decision log."""
+        """The row, or None where it has no text to route; an `InputError` where it is not a row of a decision log."""
         expert, text = row.get("expert"), row.get("text")
         if expert is None and row.get("abstained") is True:
             expert = _find_nearest(row.get("ranking"))
@@ -97,7 +97,7 @@ class ReplayReport(JSONReport):
     prompts: int
     without_text: int  # rows that could not be routed again
     agreement: float  # with what was decided
-    served_agreement: float  # with who answered in the end
+    served_agreement: float  # with the expert that answered in the end
     matrix: tuple[tuple[int, ...], ...]
     changes: Mapping[str, ExpertChange]
     confidence_before: float | None  # means over prompts that have a confidence in the log and now
@@ -162,9 +162,9 @@ def replay_log(
             if on_move is not None and (decision.expert or decision.best) != row.expert:
                 on_move(row, decision)
     if not counts.prompts:
-        why = f"{counts.without_text:,} rows are without it" if counts.without_text else "there is no row at all"
+        why = f"{counts.without_text:,} rows are without it" if counts.without_text else "there are no rows"
         raise InputError(
-            f"nothing to replay, the log has no text: {why}. Set `logs.prompts: true` beside `logs.decisions` in the "
+            f"nothing to replay, the log has no text: {why}. Set `logs.prompts: true` next to `logs.decisions` in the "
             "gateway's configuration, and let it serve for a while"
         )
     return counts.report()
@@ -245,7 +245,7 @@ class _Counts:
     spent: dict[str, _Spent] = field(default_factory=dict)  # by expert now
 
     def count(self, row: LoggedDecision, decision: Decision) -> None:
-        now = decision.expert or decision.best  # somebody had to answer
+        now = decision.expert or decision.best  # one of them answered
         self.prompts += 1
         self.moves[row.expert, now] += 1
         self.as_served += row.served == now
@@ -319,7 +319,7 @@ def _number(value: object) -> float | None:
 
 
 def _find_nearest(ranking: object) -> object:
-    """The first expert of a logged ranking; None where it does not say."""
+    """The first expert of a logged ranking; None where it is missing."""
     first = ranking[0] if isinstance(ranking, list) and ranking else None
     return first.get("expert") if isinstance(first, Mapping) else None
 

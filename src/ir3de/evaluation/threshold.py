@@ -259,14 +259,14 @@ def calibrate_confidence(
 
 def fit_confidence(routed: Sequence[RoutedPrompt], experts: Sequence[str]) -> Calibration:
     """Fit a calibration to prompts that were routed already."""
-    said = [one for one in routed if one.decision.counted]
-    if not said:
+    known = [one for one in routed if one.decision.counted]
+    if not known:
         raise InputError("none of the held-out prompts has a known token: give prompts like those the router is for")
     place = {name: index for index, name in enumerate(experts)}
     scored = Scored(
-        np.array([one.decision.evidence for one in said]),
-        np.array([one.decision.counted for one in said], np.int64),
-        np.array([place[one.expert] for one in said], np.int64),
+        np.array([one.decision.evidence for one in known]),
+        np.array([one.decision.counted for one in known], np.int64),
+        np.array([place[one.expert] for one in known], np.int64),
     )
     return fit_calibration(scored.in_fixed_order())[0]
 

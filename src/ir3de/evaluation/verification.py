@@ -28,7 +28,7 @@ CALIBRATION_TOLERANCE = 1e-3  # of a number of a calibration, which is learnt fr
 
 @dataclass(frozen=True)
 class Check:
-    """One check: the claim, whether it holds (None if that cannot be told), and what was found."""
+    """One check: the claim, whether it holds (None if unknown), and what was found."""
 
     claim: str
     holds: bool | None
@@ -188,7 +188,7 @@ def _receipt(receipt: Entry, router: RouterParts, digest: str, contribution: Con
     claim = "the receipt is an entry of this router's ledger"
     there = any(entry.sha256 == receipt.sha256 for entry in router.history())
     yield Check(claim, there, f"entry {receipt.entry}" if there else f"entry {receipt.sha256[:16]} is not in it")
-    claim = "this is the router that the receipt says was left"
+    claim = "this is the router that the receipt names as its result"
     since = _many(len(router.history()) - receipt.entry, "entry", "entries")
     if receipt.router_after == digest:
         yield Check(claim, True, digest[:16])

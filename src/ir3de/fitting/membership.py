@@ -39,7 +39,7 @@ from ir3de.policies import (
     Familiarity,
     Membership,
 )
-from ir3de.routing.content import GENERIC_WORDS
+from ir3de.routing.messages import GENERIC_WORDS
 from ir3de.scorers.arithmetic import NumpyArithmetic, using
 from ir3de.scorers.blend import Blend, BlendParts
 from ir3de.selectors import DEFAULT_CAP

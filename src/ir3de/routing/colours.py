@@ -1,4 +1,7 @@
-"""The colours of experts: the same for the same expert in terminal, page, report and notebook."""
+"""The colours of experts and of pages: the same for the same expert in terminal, page, report and notebook.
+
+Pages have them as CSS variables, so that one picture suits light and dark. `--e0` is the colour of the first expert.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,12 @@ class Colour(NamedTuple):
 
     @property
     def middle(self) -> str:
-        """Between light and dark: for grounds of which nothing is known, such as those of notebooks."""
+        """Between light and dark: for unknown grounds, such as those of notebooks."""
         parts = (int(self.light[place : place + 2], 16) + int(self.dark[place : place + 2], 16) for place in (1, 3, 5))
         return "#" + "".join(f"{part // 2:02x}" for part in parts)
 
 
-# Neighbours differ, also for people who do not tell red from green. The page has them in style.css: a test compares.
+# Neighbours differ, also without red and green. A test compares them with style.css of the page.
 COLOURS = (
     Colour("#1f74b8", "#4d9fe6", "bright_blue"),  # a terminal's plain blue is hardly legible on black
     Colour("#dc8a00", "#f0a530", "yellow"),
@@ -47,7 +50,7 @@ def find_colour(place: int) -> Colour:
 
 
 def find_colours(compared: Sequence[str], experts: Sequence[str]) -> dict[str, Colour]:
-    """The colours of experts that are shown beside each other, no two alike.
+    """The colours of experts that are shown together, no two alike.
 
     Beyond twelve experts two of them may have the same one. Then the later one takes the next that is free.
 
@@ -64,60 +67,35 @@ def find_colours(compared: Sequence[str], experts: Sequence[str]) -> dict[str, C
     return {name: COLOURS[slot] for name, slot in taken.items()}
 
 
-LIGHT: Mapping[str, str] = {
-    "paper": "#f6f5f2",
-    "sheet": "#fffefc",
-    "raised": "#fffefc",
-    "sunk": "#f1efea",
-    "line": "#e4e1d9",
-    "ink": "#1d1c1a",
-    "soft": "#65615a",
-    "focus": "#1d5fa8",
-    "accent": "#1d1c1a",
-    "on-accent": "#fffefc",
-    "bad": "#a8321f",
-    "well": "#14774f",
-    "trying": "#8a5a00",
-    "column": "#9a9488",
-    "full": "58%",  # how much of an expert's colour the strongest word has
-    "shadow": "0 1px 2px rgb(40 34 20 / 5%), 0 6px 24px -12px rgb(40 34 20 / 12%)",
-    **{f"e{place}": colour.light for place, colour in enumerate(COLOURS)},
+PALETTE: Mapping[str, tuple[str, str]] = {  # on a light ground, and on a dark one
+    "paper": ("#f6f5f2", "#131417"),
+    "sheet": ("#fffefc", "#1b1c20"),
+    "raised": ("#fffefc", "#2c2e35"),
+    "sunk": ("#f1efea", "#16171b"),
+    "line": ("#e4e1d9", "#2d2f35"),
+    "ink": ("#1d1c1a", "#ececea"),
+    "soft": ("#65615a", "#a3a5ab"),
+    "focus": ("#1d5fa8", "#7db8f5"),
+    "accent": ("#1d1c1a", "#ececea"),
+    "on-accent": ("#fffefc", "#17181b"),
+    "bad": ("#a8321f", "#ff8f78"),
+    "well": ("#14774f", "#5ed1a2"),
+    "trying": ("#8a5a00", "#eab75a"),
+    "column": ("#9a9488", "#73767f"),
+    "full": ("58%", "46%"),  # how much of an expert's colour the strongest word has
+    "shadow": (
+        "0 1px 2px rgb(40 34 20 / 5%), 0 6px 24px -12px rgb(40 34 20 / 12%)",
+        "0 1px 2px rgb(0 0 0 / 30%)",
+    ),
+    **{f"e{place}": (colour.light, colour.dark) for place, colour in enumerate(COLOURS)},
 }
-DARK: Mapping[str, str] = {
-    "paper": "#131417",
-    "sheet": "#1b1c20",
-    "raised": "#2c2e35",
-    "sunk": "#16171b",
-    "line": "#2d2f35",
-    "ink": "#ececea",
-    "soft": "#a3a5ab",
-    "focus": "#7db8f5",
-    "accent": "#ececea",
-    "on-accent": "#17181b",
-    "bad": "#ff8f78",
-    "well": "#5ed1a2",
-    "trying": "#eab75a",
-    "column": "#73767f",
-    "full": "46%",
-    "shadow": "0 1px 2px rgb(0 0 0 / 30%)",
-    **{f"e{place}": colour.dark for place, colour in enumerate(COLOURS)},
-}
-
-
-def colour_of(place: int) -> str:
-    """The colour of the expert at that place, as a CSS value.
-
-    >>> colour_of(0), colour_of(13)
-    ('var(--e0)', 'var(--e1)')
-    """
-    return f"var(--e{place % len(COLOURS)})"
 
 
 def write_variables(selector: str = ":root") -> str:
-    """CSS that sets the colours: light ones, dark ones where the system asks for dark, or as `data-theme` says."""
+    """CSS that sets the colours: light ones, dark ones where the system prefers dark, or as `data-theme` sets."""
     light, dark = (
-        "".join(f" --{name}: {value};" for name, value in theme.items()) + f" color-scheme: {scheme};"
-        for theme, scheme in ((LIGHT, "light"), (DARK, "dark"))
+        "".join(f" --{name}: {values[ground]};" for name, values in PALETTE.items()) + f" color-scheme: {scheme};"
+        for ground, scheme in enumerate(("light", "dark"))
     )
     return (
         f"{selector} {{{light} }}\n"

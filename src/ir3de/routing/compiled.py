@@ -51,7 +51,7 @@ class CompiledRouter:
 
     @cached_property
     def decide_one(self) -> Callable[[Ids, int | None, Costs | None], Decision]:
-        """What `decide` calls: a function that has looked up all that is the same for every prompt."""
+        """The function behind `decide`: everything that is the same for all prompts is looked up once."""
         rules, sum_ballots, limit = self.rules, self.ballots.tally, self.ballots.limit
         cap, experts, standing_penalties = rules.selector.cap, len(rules.experts), rules.standing_penalties
         reduce = None if isinstance(rules.valuation, Probabilities) else rules.valuation.reduce
@@ -70,7 +70,7 @@ class CompiledRouter:
             if reduce is not None:
                 tally = reduce(rules.selector, tally, counted)
             best = int(tally.argmax())
-            if best >= experts:  # the sum of the familiarities, which is no expert's
+            if best >= experts:  # the column of the familiarities
                 best = int(tally[:experts].argmax())
             penalties = standing_penalties if weights is None else rules.penalties(weights)
             return make_decision(rules, tally, length, counted, best, penalties)
@@ -118,18 +118,18 @@ def decide_batch(
         flat = flat[np.arange(len(flat)) - np.repeat(starts, lengths) < cap]
         lengths = np.minimum(lengths, cap)
         starts = np.cumsum(lengths) - lengths
-    speaking = lengths > 0
+    known = lengths > 0
     if unknown is not None and len(flat):
-        speaking[speaking] = np.add.reduceat(flat != unknown, starts[speaking], dtype=np.int64) > 0
-        flat = flat[np.repeat(speaking, lengths)]
-        starts = np.cumsum(lengths * speaking) - lengths * speaking
-    decisions = [abstain(rules, length) for length in lengths.tolist()] if not speaking.all() else []
-    if not speaking.any():
+        known[known] = np.add.reduceat(flat != unknown, starts[known], dtype=np.int64) > 0
+        flat = flat[np.repeat(known, lengths)]
+        starts = np.cumsum(lengths * known) - lengths * known
+    decisions = [abstain(rules, length) for length in lengths.tolist()] if not known.all() else []
+    if not known.any():
         return decisions
-    tallies = compiled.ballots.tallies(flat, starts[speaking])
-    counted = np.minimum(lengths, compiled.ballots.limit)[speaking].tolist()
-    made = read_tallies(rules, tallies, lengths[speaking].tolist(), counted, weights)
-    for index, decision in zip(np.flatnonzero(speaking).tolist() if decisions else (), made, strict=False):
+    tallies = compiled.ballots.tallies(flat, starts[known])
+    counted = np.minimum(lengths, compiled.ballots.limit)[known].tolist()
+    made = read_tallies(rules, tallies, lengths[known].tolist(), counted, weights)
+    for index, decision in zip(np.flatnonzero(known).tolist() if decisions else (), made, strict=False):
         decisions[index] = decision
     return decisions or made
 
@@ -137,7 +137,7 @@ def decide_batch(
 def read_tallies(
     rules: DecisionRules, tallies: Tally, tokens: Sequence[int], counted: Sequence[int], weights: Costs | None = None
 ) -> list[Decision]:
-    """The decisions of prompts that say something, from their tallies: one row each."""
+    """The decisions of prompts with known tokens, from their tallies: one row each."""
     penalties = rules.penalties(weights)
     tallies = rules.valuation.reduce_all(rules.selector, tallies, counted)
     best = tallies[:, : len(rules.experts)].argmax(axis=1).tolist()

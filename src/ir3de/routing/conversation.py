@@ -11,13 +11,14 @@ import numpy as np
 from ir3de.errors import InputError
 from ir3de.policies import Costs, TurnWeights
 from ir3de.routing.compiled import CompiledRouter
-from ir3de.routing.content import ENOUGH_WORDS, count_content
 from ir3de.routing.decision import Decision, make_decision, require_content
 from ir3de.routing.messages import (
+    ENOUGH_WORDS,
     ENVELOPES,
     MIN_PASTE_CHARS,
     Turn,
     compile_envelopes,
+    count_content,
     find_envelope_mark,
     parse_messages,
     split_paste,
@@ -27,17 +28,6 @@ from ir3de.selectors import AllTokens, EntropyTopK, Ids, Tally
 
 IGNORED_ROLES = ("system", "developer", "assistant", "model", "tool", "function")  # not the user's words
 VOTE_SCALE = 64.0  # votes are counted whole, so weighted ones are brought to a finer unit first
-
-
-class Tokenizer(Protocol):
-    """What a conversation needs of a tokenizer."""
-
-    @property
-    def unknown_id(self) -> int | None: ...
-
-    def encode(self, text: str, most: int) -> Ids: ...
-
-    def pieces(self, text: str, most: int) -> list[tuple[int, str]]: ...
 
 
 class Router(Protocol):
@@ -61,9 +51,9 @@ class TurnDecision(NamedTuple):
 class Conversation:
     """A chat whose turns are routed one after the other, each at the cost of that turn.
 
-    Turns that say what they are about decide; turns such as "and how long does that take?" stay with the expert of the
-    turns before. Older turns weigh less. A turn that clearly speaks against the turns before begins a new subject.
-    Only the user's own words count. The same turns always give the same decisions, all at once or one by one.
+    Turns with words of content decide; turns such as "and how long does that take?" stay with the expert of the turns
+    before. Older turns weigh less. A turn that clearly contradicts the turns before begins a new subject. Only the
+    user's own words count. The same turns always give the same decisions, all at once or one by one.
 
     >>> import ir3de
     >>> router = ir3de.Router.fit({
@@ -158,7 +148,7 @@ class Conversation:
     def route(self, text: str, *, weights: Costs | None = None) -> Decision:
         """Take the user's next turn, and name the expert for it.
 
-        `weights` says what a unit of cost is worth this time, as in `Router.route`.
+        `weights` is the worth of a unit of cost for this turn, as in `Router.route`.
         """
         place = self._messages
         self._messages = place + 1
@@ -224,7 +214,7 @@ class Conversation:
         return decision
 
     def _take_paste(self, text: str, words: str, paste: str, place: int, weights: Costs | None) -> Decision:
-        """The decision of a turn with a pasted document, which has the more weight the less the user's words say."""
+        """The decision of a turn with a pasted document, which weighs more where the user's words have less content."""
         content = count_content(words)
         own = content / ENOUGH_WORDS
         tally, tokens, counted = np.zeros(self._columns), 0, 0

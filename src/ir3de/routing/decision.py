@@ -19,15 +19,15 @@ from ir3de.policies import (
     Policy,
     utilities,
 )
-from ir3de.routing.content import MAX_GENERIC_CHARS, count_content
 from ir3de.routing.html import draw
+from ir3de.routing.messages import MAX_GENERIC_CHARS, count_content
 from ir3de.routing.valuation import Deferrable, Probabilities, Valuation
 from ir3de.scorers.table import FAMILIARITY_UNIT
 from ir3de.selectors import Selector, Tally
 
 Reason = Literal["", "no known token", "low confidence", "low expected score", "out of domain", "no content"]
 CANDIDATE_RATIO = 1 / 3  # of the best expert's probability: what candidates have at least
-MAX_LOG_ODDS = 700.0  # the exponential of more is no number
+MAX_LOG_ODDS = 700.0  # the exponential of more overflows
 SAFETY = 1e-6  # a quick look may differ in rounding
 
 
@@ -97,8 +97,8 @@ class DecisionRules(Deferrable):
 class Decision:
     """Which expert a prompt goes to, and how clearly. Read-only.
 
-    Of the prompt, `tokens` were read, and `counted` of them decided. `abstained` is true when the router would not
-    choose: then `expert` is its default expert, or None where no default was named, and `reason` says why.
+    Of the prompt, `tokens` were read, and `counted` of them decided. `abstained` is true when the router does not
+    choose: then `expert` is its default expert, or None where no default was named, and `reason` is why.
     """
 
     __slots__ = ("_best", "_counted", "_in_domain", "_kept", "_penalties", "_reason", "_rules", "_tally", "_tokens")
@@ -110,7 +110,7 @@ class Decision:
     _best: int  # the place of the largest tally; where costs decide, of the largest utility
     _penalties: list[float] | None
     _reason: Reason
-    _kept: list[float] | None  # the values of the experts, once somebody has asked for them
+    _kept: list[float] | None  # the values of the experts, once they are read
     _in_domain: float  # the log-odds that the prompt is in domain; with `_kept`
 
     def _apply_policy(self) -> None:
@@ -128,7 +128,7 @@ class Decision:
 
     @property
     def expert(self) -> str | None:
-        """The chosen expert's name; None where the router abstained and has no default expert: none fits."""
+        """The chosen expert's name; None where the router abstained and has no default expert."""
         if not self._reason:
             return self._rules.experts[self._best]
         default = self._rules.default
@@ -156,7 +156,7 @@ class Decision:
 
     @property
     def abstained(self) -> bool:
-        """Whether the router would not choose, so that the default expert was taken, or nobody."""
+        """Whether the router did not choose: `expert` is then the default expert, or None."""
         return bool(self._reason)
 
     @property
@@ -182,7 +182,7 @@ class Decision:
 
     @property
     def out_of_domain(self) -> bool:
-        """Whether the prompt is unlike every domain that the router knows."""
+        """Whether the prompt belongs to none of the router's domains."""
         member, known = self._rules.membership, self._rules.familiarity
         if member is not None:
             self._find_values()

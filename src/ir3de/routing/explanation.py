@@ -80,9 +80,9 @@ class Explanation:
 
     @property
     def strangest(self) -> tuple[Word, ...]:
-        """The words that make the prompt strange, the strangest first."""
-        strange = [word for word in self.words if word.familiarity is not None and word.familiarity < 0]
-        return tuple(sorted(strange, key=lambda word: word.familiarity or 0.0))
+        """The words that take the prompt out of domain, the least familiar first."""
+        unfamiliar = [word for word in self.words if word.familiarity is not None and word.familiarity < 0]
+        return tuple(sorted(unfamiliar, key=lambda word: word.familiarity or 0.0))
 
     @property
     def colours(self) -> dict[str, Colour]:
@@ -134,15 +134,14 @@ def explain(
     ids = np.array([token for token, _ in pieces], np.uint32)
     decision = require_content(decide(compiled, ids, unknown, weights), "".join(text for _, text in pieces))
     pieces, ids = pieces[: compiled.selector.cap], ids[: compiled.selector.cap]
-    says_something = decision.reason != "no known token"
-    counted = find_counted(compiled, ids) & says_something
+    counted = find_counted(compiled, ids) & (decision.reason != "no known token")
     scores, vote = _score_tokens(compiled, ids)
     rows = zip(
         pieces, vote.tolist(), compiled.table.entropy[ids].tolist(), scores.tolist(), counted.tolist(), strict=True
     )
     votes = tuple(
-        TokenVote(text, token, compiled.experts[expert], entropy, tuple(said), counts)
-        for (token, text), expert, entropy, said, counts in rows
+        TokenVote(text, token, compiled.experts[expert], entropy, tuple(row), counts)
+        for (token, text), expert, entropy, row, counts in rows
     )
     compared = compare(about or decision)
     words = _explain_words(compiled, ids, [text for _, text in pieces], counted, compared)
@@ -238,7 +237,7 @@ def merge_words(explanation: Explanation) -> list[WordSum]:
 def tabulate_words(explanation: Explanation, most: int) -> tuple[list[WordSum], list[WordSum]]:
     """The rows of a table of words: the strongest ones, then the rest together and all together.
 
-    Words that say nothing are in the rest. The sums are left out for expected scores, which do not add up.
+    Words without a contribution are in the rest. The sums are left out for expected scores, which do not add up.
     """
     merged = merge_words(explanation)
     shown = [word for word in merged[:most] if word.contribution]
@@ -273,14 +272,18 @@ def summarise(explanation: Explanation) -> str:
     ours = [word.text for word in named if word.contribution > 0][:MAX_FOR]
     theirs = [word.text for word in named if word.contribution < 0][:MAX_AGAINST]
     if not others:
-        return f"{_say(ours or theirs)} for {best}." if ours else ""
-    told = f"{_say(ours)} for {best} against {others[0]}" if ours else ""
+        return f"{_name_words(ours or theirs)} for {best}." if ours else ""
+    sentence = f"{_name_words(ours)} for {best} against {others[0]}" if ours else ""
     if theirs:
-        told += f"; {_say(theirs)} for {others[0]}" if ours else f"{_say(theirs)} for {others[0]} against {best}"
-    return f"{told}{_name_costs(explanation)}."
+        sentence += (
+            f"; {_name_words(theirs)} for {others[0]}"
+            if ours
+            else f"{_name_words(theirs)} for {others[0]} against {best}"
+        )
+    return f"{sentence}{_name_costs(explanation)}."
 
 
-def _say(words: Sequence[str]) -> str:
+def _name_words(words: Sequence[str]) -> str:
     quoted = [f"‘{shorten(word)}’" for word in words]
     return (
         f"{' and '.join(filter(None, (', '.join(quoted[:-1]), quoted[-1])))} {'speak' if len(words) > 1 else 'speaks'}"

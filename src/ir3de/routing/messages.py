@@ -1,6 +1,6 @@
-"""Messages in the formats of OpenAI and Anthropic, as turns with a role and a text.
+"""The text of a chat: messages of OpenAI and Anthropic as turns, without envelopes, pastes apart, words of content.
 
-Neither schema is repeated here: only the fields that routing needs are read, and everything else is ignored.
+Of the two schemas only the fields that routing needs are read, and everything else is ignored.
 """
 
 from __future__ import annotations
@@ -8,11 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
+from pathlib import Path
+from string import punctuation
 from typing import Any, NamedTuple
 
 from ir3de.errors import InputError, describe_value
 
-# what applications put around a person's words: it is not routed on
+# text that applications put around the user's words: it is not routed on
 ENVELOPES = (
     "<system-reminder>.*?</system-reminder>",
     "<environment_details>.*?</environment_details>",
@@ -21,9 +23,26 @@ _TEXTS = frozenset(("text", "input_text", "output_text"))
 _IMAGES = frozenset(("image_url", "input_image", "image"))
 _AUDIO = frozenset(("input_audio", "audio"))
 
+MIN_PASTE_CHARS = 400  # shorter turns are the user's own words
+MAX_TURN_CHARS = 16_384  # of a longer turn, the beginning and the end are read
+END_CHARS = 2_048
+
+# A blank line, a fence of code, or a line that ends in a colon or a question mark. Every alternative begins with a
+# character of its own, because `re` then skips all others, which halves the time.
+_split_blocks = re.compile(
+    r"\n[ \t\r]*\n\s*|```|\n(?<=[:?]\n)| (?<=[:?] )[ \t\r]*\n|\t(?<=[:?]\t)[ \t\r]*\n|\r(?<=[:?]\r)[ \t\r]*\n"
+).split
+
+ENOUGH_WORDS = 2  # of content: a turn with so many stands on its own
+WORDS_AT_A_TIME = 8
+MAX_GENERIC_CHARS = 80  # no turn that is longer is made of generic words alone
+# English words that any chat may contain, whatever its subject. In other languages every word counts.
+GENERIC_WORDS = frozenset(Path(__file__).with_name("generic_words.txt").read_text(encoding="utf-8").split())
+_MARKS = punctuation + "…–—’‘“”„«»¿¡。，？！"
+
 
 class MessageError(InputError):
-    """A message that cannot be read. `param` is the place of the fault, as in `messages[2].content`."""
+    """A message that cannot be read. `param` is the field with the fault, as in `messages[2].content`."""
 
     def __init__(self, message: str, param: str, code: str = "invalid_type") -> None:
         super().__init__(message)
@@ -64,7 +83,7 @@ def parse_messages(messages: object, param: str = "messages") -> list[Turn]:
 
 
 def parse_message(message: object, param: str) -> Turn:
-    """One message. Its content may be a string, a list of parts, or missing, as beside tool calls."""
+    """One message. Its content may be a string, a list of parts, or missing, as with tool calls."""
     if not isinstance(message, dict):
         raise build_type_error(param, 'an object such as {"role": "user", "content": "…"}', message)
     role, content = message.get("role"), message.get("content")
@@ -143,17 +162,6 @@ def _cut_out(text: str, begin: str, end: str) -> str:
     return "".join((*kept, text[done:])) if done else text
 
 
-MIN_PASTE_CHARS = 400  # shorter turns are the user's own words
-MAX_TURN_CHARS = 16_384  # of a longer turn, the beginning and the end are read
-END_CHARS = 2_048
-
-# A blank line, a fence of code, or a line that ends in a colon or a question mark. Every alternative begins with a
-# character of its own, because `re` then skips all others, which halves the time.
-_split_blocks = re.compile(
-    r"\n[ \t\r]*\n\s*|```|\n(?<=[:?]\n)| (?<=[:?] )[ \t\r]*\n|\t(?<=[:?]\t)[ \t\r]*\n|\r(?<=[:?]\r)[ \t\r]*\n"
-).split
-
-
 def shorten_turn(text: str) -> str:
     """What is read of a turn: of a long one, its beginning and its end. Shortened again, it stays as it is."""
     if len(text) > MAX_TURN_CHARS:
@@ -182,3 +190,31 @@ def split_paste(text: str) -> tuple[str, str]:
     if len(blocks) > 1 and len(blocks[-1]) < MIN_PASTE_CHARS and (not words or blocks[-1].rstrip().endswith("?")):
         words.append(blocks.pop())
     return ("\n".join(words), "\n\n".join(blocks)) if words else (text, "")
+
+
+def count_content(text: str) -> int:
+    """How many words of a turn are not generic, up to `ENOUGH_WORDS`.
+
+    "Ok, and how long does that take?" may be about anything, so its words alone would decide by accident.
+
+    >>> count_content("ok, and how long does that take?"), count_content("and in Python?")
+    (0, 1)
+    >>> count_content("Can my landlord evict me?")
+    2
+    """
+    if len(text) > MAX_GENERIC_CHARS:
+        return ENOUGH_WORDS
+    found, rest, generic = "", text.lower(), GENERIC_WORDS
+    while rest:
+        words = rest.split(None, WORDS_AT_A_TIME)  # most turns show their content at once
+        rest = words.pop() if len(words) > WORDS_AT_A_TIME else ""
+        for word in words:
+            if word in generic:
+                continue
+            bare = word.strip(_MARKS)
+            if bare in generic or not bare or bare == found or bare.replace("’", "'") in generic:
+                continue
+            if found:
+                return ENOUGH_WORDS
+            found = bare
+    return 1 if found else 0

@@ -68,7 +68,7 @@ class TurnWeight:
 class TurnExplanation:
     """Why a turn went to its expert: every turn's weight, the turn that decided, and the words of that turn.
 
-    `changed` says that the turn began a new subject, so that the turns before no longer count. `why` says it in a word.
+    `changed` is true if the turn began a new subject, so that the turns before no longer count. `why` is the reason.
     """
 
     turn: int
@@ -133,7 +133,7 @@ def explain_turn(
 
 
 def find_reason(compiled: CompiledRouter, fields: Sequence[tuple[Any, ...]], last: int) -> TurnReason:
-    """Which turn decided a turn, and why: what `explain_turn` says, without weights and words."""
+    """Which turn decided a turn, and why: a part of `explain_turn`, without weights and words."""
     return _give_reason(fields, last, _find_leads(compiled, fields, last)[2])
 
 

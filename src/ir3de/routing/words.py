@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from ir3de.policies import Costs
 from ir3de.routing.compiled import CompiledRouter, decide
-from ir3de.routing.content import MAX_GENERIC_CHARS
 from ir3de.routing.decision import Decision, require_content
+from ir3de.routing.messages import MAX_GENERIC_CHARS
 from ir3de.scorers.table import FAMILIARITY_UNIT
 from ir3de.selectors import Ids, Tally, find_unit
 from ir3de.statistics.domain import pair_buckets
@@ -23,7 +23,7 @@ from ir3de.statistics.domain import pair_buckets
 Places = npt.NDArray[np.intp]
 
 ZERO_WIDTH_JOINER = "\u200d"
-# Thai to Myanmar, Khmer, kana and Han: in these scripts no space says where a word ends
+# Thai to Myanmar, Khmer, kana and Han: in these scripts no space ends a word
 _SPACELESS = re.compile(
     "[\u0e00-\u109f\u1780-\u17ff\u2e80-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
 )
@@ -37,7 +37,7 @@ class Word:
     for the best one. `scores` are what it gives to each expert of `Explanation.compared`. Both are in votes where the
     selector counts votes. `text` includes the space before the word. The word is made of `tokens` tokens, from `first`.
 
-    `familiarity` is the word's part of the prompt's familiarity: below zero it makes the prompt stranger. It is None
+    `familiarity` is the word's part of the prompt's familiarity: below zero it takes the prompt out of domain. It is None
     where familiarity is not known.
     """
 
@@ -128,7 +128,7 @@ def score_words(compiled: CompiledRouter, ids: Ids, starts: Places) -> Tally:
 
     A pair is credited by halves to its two tokens. Ballots are integers and their unit is a power of two, so the words
     add up to the tally exactly. Expected scores do not add up: there, a word gives what would be expected if it were
-    the whole prompt, minus what is expected of a prompt that says nothing.
+    the whole prompt, minus what is expected of an empty prompt.
     """
     rules, ballots = compiled.rules, compiled.ballots
     counted, unit = find_counted(compiled, ids), find_unit(rules.selector)
@@ -174,7 +174,7 @@ class Sentence:
 
     @property
     def expert(self) -> str | None:
-        """The expert that the sentence clearly speaks for; None if there is no such."""
+        """The expert that the sentence clearly speaks for; None without one."""
         confidence = self.decision.confidence
         is_clear = not self.decision.abstained and confidence is not None and confidence >= CLEAR
         return self.decision.expert if is_clear else None
@@ -222,7 +222,7 @@ class Flips:
     minimal: if any of its words stays in the prompt, the decision stays too.
     """
 
-    expert: str | None  # None where none fits
+    expert: str | None  # None where the router abstains without a default
     alone: Mapping[int, str | None]  # place of a word: the expert without it
     together: tuple[int, ...] = ()
     other: str | None = None  # the expert without the words of `together`

@@ -119,7 +119,7 @@ class RouterClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         self.keep_sample = keep_sample
 
     def fit(self, X: Iterable[str], y: Any) -> RouterClassifier:
-        """Fit the texts X with one label each. What was learnt before is forgotten."""
+        """Fit the texts X with one label each. An earlier fit is discarded."""
         texts, settings = read_texts(X), self._read_settings()
         labels = read_labels(y, texts)
         classes = np.unique(labels)
@@ -171,14 +171,14 @@ class RouterClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
     def _read_settings(self) -> _Settings:
         """The parameters, checked: what a fit would refuse is refused before anything is counted."""
         scorer, embedding = make_scorer(self.scorer, self.strength), load_embedding(self.embedding)
-        asked: dict[str, Any] = {"tune": self.tune, "keep_sample": self.keep_sample}
-        check_request({"any": ()}, embedding, scorer, self.selector, **asked)
+        options: dict[str, Any] = {"tune": self.tune, "keep_sample": self.keep_sample}
+        check_request({"any": ()}, embedding, scorer, self.selector, **options)
         policy = Policy(threshold=self.threshold)
-        return _Settings(scorer, self.selector, embedding, self.background, policy, self.default, **asked)
+        return _Settings(scorer, self.selector, embedding, self.background, policy, self.default, **options)
 
     @property
     def router_(self) -> Router:
-        """The fitted router. After `partial_fit` it is fitted when it is first asked for."""
+        """The fitted router. After `partial_fit` it is fitted on first access."""
         check_is_fitted(self)
         if self._router is None:
             spoken = {name: own for name, own in self._statistics.items() if own.tokens}  # the others wait for a word
