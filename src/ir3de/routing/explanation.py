@@ -28,6 +28,9 @@ from ir3de.selectors import Ids
 from ir3de.statistics.domain import pair_buckets
 
 MAX_COMPARED = 5  # experts whose scores each word shows
+MAX_FOR = 3  # words that a sentence names for the best expert
+MAX_AGAINST = 2  # and for the next one
+NAMED_SHARE = 0.35  # of the strongest word's contribution: what a sentence names has at least that
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,11 +205,6 @@ def _score_tokens(compiled: CompiledRouter, ids: Ids) -> tuple[npt.NDArray[np.fl
     return scores, scores.argmax(axis=1)
 
 
-MAX_FOR = 3  # words that a sentence names for the best expert
-MAX_AGAINST = 2  # and for the next one
-NAMED_SHARE = 0.35  # of the strongest word's contribution: what a sentence names has at least that
-
-
 class WordSum(NamedTuple):
     """A word, how often it occurs, and the sums of its contributions and scores."""
 
@@ -265,37 +263,27 @@ def summarise(explanation: Explanation) -> str:
     merged = merge_words(explanation)
     strongest = abs(merged[0].contribution)
     named = [word for word in merged if strongest and abs(word.contribution) >= NAMED_SHARE * strongest]
-    named = [word for word in named if _says_something(word.text)] or named
+    named = [word for word in named if _has_content(word.text)] or named
     best, *others = explanation.compared
     if not named:
         return f"No word speaks for {best} more than for {others[0]}." if others else ""
     ours = [word.text for word in named if word.contribution > 0][:MAX_FOR]
     theirs = [word.text for word in named if word.contribution < 0][:MAX_AGAINST]
     if not others:
-        return f"{_name_words(ours or theirs)} for {best}." if ours else ""
-    sentence = f"{_name_words(ours)} for {best} against {others[0]}" if ours else ""
-    if theirs:
-        sentence += (
-            f"; {_name_words(theirs)} for {others[0]}"
-            if ours
-            else f"{_name_words(theirs)} for {others[0]} against {best}"
-        )
-    return f"{sentence}{_name_costs(explanation)}."
+        return f"{_name_words(ours)} for {best}." if ours else ""
+    sides = [f"{_name_words(ours)} for {best}"] * bool(ours) + [f"{_name_words(theirs)} for {others[0]}"] * bool(theirs)
+    sides[0] += f" against {others[0] if ours else best}"
+    decision = explanation.decision
+    costs = ["costs decide"] if decision.penalties is not None and decision.margin < 0 else []
+    return f"{'; '.join(sides + costs)}."
 
 
 def _name_words(words: Sequence[str]) -> str:
     quoted = [f"‘{shorten(word)}’" for word in words]
-    return (
-        f"{' and '.join(filter(None, (', '.join(quoted[:-1]), quoted[-1])))} {'speak' if len(words) > 1 else 'speaks'}"
-    )
+    listed = " and ".join(filter(None, (", ".join(quoted[:-1]), quoted[-1])))
+    return f"{listed} {'speak' if len(words) > 1 else 'speaks'}"
 
 
-def _says_something(word: str) -> bool:
+def _has_content(word: str) -> bool:
     """Whether a word has more than punctuation: letters, numbers or pictures."""
     return any(character.isalnum() or unicodedata.category(character) == "So" for character in word)
-
-
-def _name_costs(explanation: Explanation) -> str:
-    """That costs decided, where the next expert is the better one."""
-    decision = explanation.decision
-    return "; costs decide" if decision.penalties is not None and decision.margin < 0 else ""

@@ -1,4 +1,4 @@
-"""Words: the tokens of a prompt as a person reads them, and what each word gives to each expert."""
+"""The words and sentences of a prompt, what each gives to each expert, and the words that flip a decision."""
 
 from __future__ import annotations
 
@@ -20,6 +20,11 @@ from ir3de.scorers.table import FAMILIARITY_UNIT
 from ir3de.selectors import Ids, Tally, find_unit
 from ir3de.statistics.domain import pair_buckets
 
+MAX_SENTENCES = 64  # of a prompt that are read
+CLEAR = 0.5  # the confidence from which on a sentence speaks for its expert
+MAX_WORDS_TOGETHER = 32  # of a flip: a longer list would explain nothing
+_ENDS = re.compile(r"[.?!…。？！](?=\s|$)|[;\n。？！]")  # of sentences
+
 Places = npt.NDArray[np.intp]
 
 ZERO_WIDTH_JOINER = "\u200d"
@@ -37,8 +42,8 @@ class Word:
     for the best one. `scores` are what it gives to each expert of `Explanation.compared`. Both are in votes where the
     selector counts votes. `text` includes the space before the word. The word is made of `tokens` tokens, from `first`.
 
-    `familiarity` is the word's part of the prompt's familiarity: below zero it takes the prompt out of domain. It is None
-    where familiarity is not known.
+    `familiarity` is the word's part of the prompt's familiarity, None where that is not known: below zero it takes the
+    prompt out of domain.
     """
 
     text: str
@@ -160,11 +165,6 @@ def share_familiarity(compiled: CompiledRouter, ids: Ids, starts: Places) -> lis
     return parts
 
 
-MAX_SENTENCES = 64  # of a prompt that are looked at
-CLEAR = 0.5  # the confidence from which on a sentence speaks for its expert
-_ENDS = re.compile(r"[.?!…。？！](?=\s|$)|[;\n。？！]")
-
-
 @dataclass(frozen=True, slots=True)
 class Sentence:
     """One sentence of a prompt, and the decision if it were the whole prompt."""
@@ -209,9 +209,6 @@ def _split_sentences(pieces: Sequence[tuple[int, str]]) -> list[list[tuple[int, 
             ends = [end for end in ends if end > at]
             parts.append([])
     return [part for part in parts if "".join(piece for _, piece in part).strip()]
-
-
-MAX_WORDS_TOGETHER = 32  # a longer list would explain nothing
 
 
 @dataclass(frozen=True, slots=True)
