@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 import yaml
-from ir3de.cli.commands.serve import serve
 
-from ir3de.storage.version import VERSION
+import ir3de
+from ir3de_gateway.cli.serve import serve
 from ir3de_gateway.config.experts import Timeouts
 from ir3de_gateway.config.models import Config, Server
 from ir3de_gateway.server import KEEP_ALIVE_S
@@ -138,7 +138,7 @@ def test_kustomize_builds_the_overlay(tmp_path: Path) -> None:
     assert {"Deployment", "Service", "PodDisruptionBudget", "HorizontalPodAutoscaler", *OPERATOR} <= set(by_kind)
     assert {one["metadata"].get("namespace") for one in built if one["kind"] != "Namespace"} == {"ir3de"}
     pod = by_kind["Deployment"]["spec"]["template"]["spec"]
-    assert pod["containers"][0]["image"] == f"registry.example/ir3de:{VERSION}"
+    assert pod["containers"][0]["image"] == f"registry.example/ir3de:{ir3de.__version__}"
     maps = {one["metadata"]["name"]: one["data"] for one in built if one["kind"] == "ConfigMap"}
     (mounted,) = (one["configMap"]["name"] for one in pod["volumes"] if "configMap" in one)
     assert mounted.startswith("ir3de-") and "general" in maps[mounted]["ir3de.yaml"]  # with the hash of its content
