@@ -271,7 +271,7 @@ def summarise(explanation: Explanation) -> str:
     theirs = [word.text for word in named if word.contribution < 0][:MAX_AGAINST]
     if not others:
         return f"{_name_words(ours)} for {best}." if ours else ""
-    sides = [f"{_name_words(ours)} for {best}"] * bool(ours) + [f"{_name_words(theirs)} for {others[0]}"] * bool(theirs)
+    sides = [f"{_name_words(words)} for {name}" for words, name in ((ours, best), (theirs, others[0])) if words]
     sides[0] += f" against {others[0] if ours else best}"
     decision = explanation.decision
     costs = ["costs decide"] if decision.penalties is not None and decision.margin < 0 else []
