@@ -27,8 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de.embedding import Embedding, Matrix
-from ir3de.embedding.copies import write_extension
-from ir3de.embedding.parts import EmbeddingParts
+from ir3de.embedding.copies import EmbeddingParts, write_extension
 
 BASE, VERSION = 1, 2  # a released version never changes: a new default gets a version and a folder of its own
 BUNDLED = Path(__file__).parent.parent / "src" / "ir3de" / "embedding" / "bundled"

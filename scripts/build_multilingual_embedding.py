@@ -28,9 +28,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de.embedding import Tokenizer, multilingual, packaged_models
-from ir3de.embedding.e5_file import E5File, read_e5
-from ir3de.embedding.parts import canonical_definition
-from ir3de.storage.tensors import write_tensors
+from ir3de.embedding.copies import canonical_definition
+from ir3de.embedding.multilingual import E5File, read_e5
+from ir3de.files.tensors import write_tensors
 
 DEBIAN = "http://deb.debian.org/debian"
 PROGRAMS = (
@@ -95,7 +95,7 @@ def main() -> int:
     unit = float(np.abs(learnt).max()) / LARGEST
     whole = np.rint(learnt / unit).astype(np.int16)
     header = {"unit": unit * 2.0**-multilingual.UNIT_BITS}
-    write_tensors(multilingual.BUNDLED / multilingual.MAP, {"map": whole}, header)
+    write_tensors(multilingual.FILES / multilingual.MAP, {"map": whole}, header)
     fingerprint = multilingual.build(source).fingerprint
     about = packaged_models.PACKAGED_MODELS[multilingual.MODEL]
     notice = NOTICE.format(
@@ -105,7 +105,7 @@ def main() -> int:
         pairs=len(messages) + len(descriptions),
         fingerprint=fingerprint,
     )
-    (multilingual.BUNDLED / multilingual.NOTICE).write_text(notice, "utf-8")
+    (multilingual.FILES / multilingual.NOTICE).write_text(notice, "utf-8")
     print(f'{len(messages):,} messages, {len(descriptions):,} descriptions\nFINGERPRINT = "{fingerprint}"')
     return 0
 

@@ -23,7 +23,7 @@ import release_smoke as smoke
 from release_builds import ROOT, Distribution, ReleaseError
 
 sys.path.insert(0, str(ROOT / "src"))
-from ir3de.storage.version import VERSION
+from ir3de.files.package import VERSION
 
 PARTS = ("base", "gateway", "lab")  # what is installed without an extra of the library
 QUICK_TESTS = (

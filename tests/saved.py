@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 import tiny
-from ir3de import EntropyTopK, Router, TokenRidge
+from ir3de import EntropyTopK, Router, TokenRidge, files
 from ir3de.errors import ArtifactError, IR3DEError
-from ir3de.storage import files
 
 PROMPTS = ["", "字 \x00", *tiny.mixed(8)]
 

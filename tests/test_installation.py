@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from ir3de.errors import MissingExtraError, installation
+from ir3de import errors
+from ir3de.errors import MissingExtraError
 from surface import ROOT
 
 # the name behind `pip install`, and not a requirement that says by `@` where it is to come from
@@ -37,7 +38,7 @@ class Installed(Distribution):
 @pytest.fixture
 def origin(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Make ir3de one that was installed, from there."""
-    monkeypatch.setattr(installation, "find_checkout", lambda: None)
+    monkeypatch.setattr(errors, "find_checkout", lambda: None)
 
     def install(said: object) -> None:
         text = said if isinstance(said, str | None) else json.dumps(said)
@@ -48,40 +49,40 @@ def origin(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 def test_in_a_checkout_the_folder_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(ROOT)
-    assert installation.name_extra("gguf") == "pip install -e '.[gguf]'"
-    assert installation.name_extra("hub", "ir3de-lab") == "pip install -e './lab[hub]'"
-    assert installation.name_extra("", "ir3de-lab") == "pip install -e './lab'"
-    assert installation.name_extra("local", "ir3de-gateway") == "pip install -e './gateway[local]'"
+    assert errors.name_extra("gguf") == "pip install -e '.[gguf]'"
+    assert errors.name_extra("hub", "ir3de-lab") == "pip install -e './lab[hub]'"
+    assert errors.name_extra("", "ir3de-lab") == "pip install -e './lab'"
+    assert errors.name_extra("local", "ir3de-gateway") == "pip install -e './gateway[local]'"
     monkeypatch.chdir(tmp_path)
-    assert installation.name_extra("gguf") == f"pip install -e '{ROOT}[gguf]'"
+    assert errors.name_extra("gguf") == f"pip install -e '{ROOT}[gguf]'"
 
 
 def test_a_folder_that_is_gone_is_no_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
-    assert installation.name_extra("gguf") == f"pip install -e '{ROOT}[gguf]'"
+    assert errors.name_extra("gguf") == f"pip install -e '{ROOT}[gguf]'"
 
 
 def test_a_copy_from_a_folder_names_the_folder(origin: Any, tmp_path: Path) -> None:
     folder = tmp_path / "a folder"
     folder.mkdir()
     origin({"url": folder.as_uri(), "dir_info": {}})
-    assert installation.name_extra("gguf") == f"pip install '{folder}[gguf]'"
+    assert errors.name_extra("gguf") == f"pip install '{folder}[gguf]'"
 
 
 def test_a_wheel_is_named_by_its_file(origin: Any, tmp_path: Path) -> None:
     wheel = tmp_path / "ir3de-0.1.0-py3-none-any.whl"
     wheel.write_bytes(b"")
     origin({"url": wheel.as_uri(), "archive_info": {}})
-    assert installation.name_extra("gguf") == f"pip install 'ir3de[gguf] @ {wheel.as_uri()}'"
+    assert errors.name_extra("gguf") == f"pip install 'ir3de[gguf] @ {wheel.as_uri()}'"
 
 
 def test_addresses_and_repositories_are_named(origin: Any) -> None:
     origin({"url": "https://files.example/ir3de.whl", "archive_info": {}})
-    assert installation.name_extra("zstd") == "pip install 'ir3de[zstd] @ https://files.example/ir3de.whl'"
+    assert errors.name_extra("zstd") == "pip install 'ir3de[zstd] @ https://files.example/ir3de.whl'"
     origin({"url": "https://git.example/ir3de", "vcs_info": {"vcs": "git", "commit_id": "c0ffee"}})
-    assert installation.name_extra("zstd") == "pip install 'ir3de[zstd] @ git+https://git.example/ir3de@c0ffee'"
+    assert errors.name_extra("zstd") == "pip install 'ir3de[zstd] @ git+https://git.example/ir3de@c0ffee'"
 
 
 @pytest.mark.parametrize(
@@ -98,8 +99,8 @@ def test_addresses_and_repositories_are_named(origin: Any) -> None:
 )
 def test_else_it_is_said_in_words(origin: Any, said: str | None) -> None:
     origin(said)
-    assert installation.name_extra("gguf") == ("install ir3de again with its extra 'gguf', from where you got this one")
-    assert installation.name_extra("", "ir3de-lab") == "install ir3de-lab, from where you got ir3de"
+    assert errors.name_extra("gguf") == ("install ir3de again with its extra 'gguf', from where you got this one")
+    assert errors.name_extra("", "ir3de-lab") == "install ir3de-lab, from where you got ir3de"
 
 
 def test_an_error_says_it_and_comes_back_from_other_processes() -> None:
@@ -118,7 +119,7 @@ def list_files() -> Iterator[Path]:
 
 def test_nothing_sends_people_to_an_index_for_a_name_that_is_unclaimed() -> None:
     files = list(list_files())
-    assert len(files) > 400 and {"README.md", "installation.py", "gateway.md"} <= {path.name for path in files}
+    assert len(files) > 400 and {"README.md", "errors.py", "gateway.md"} <= {path.name for path in files}
     found = [f"{path}: {hit[0]}" for path in files for hit in FROM_AN_INDEX.finditer(path.read_text("utf-8"))]
     assert not found
 

@@ -20,7 +20,7 @@ import release_builds as builds
 import release_environments as environments
 import release_smoke as smoke
 from commands import run
-from ir3de.storage.version import VERSION
+from ir3de.files.package import VERSION
 from refused import refusal
 from surface import ROOT
 
@@ -123,7 +123,10 @@ def test_other_bytes_are_noticed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("metadata", "said"),
-    [("Name: ir3de\nVersion: 9.9\n", "has the version 9.9"), (f"Name: ir3de\nVersion: {VERSION}\n", "has no Summary")],
+    [
+        ("Name: ir3de\nVersion: 9.9\n", "has the version 9.9"),
+        (f"Name: ir3de\nVersion: {VERSION}\n", "has no Summary"),
+    ],
 )
 def test_metadata_that_an_index_would_refuse_is_noticed(built: builds.Distribution, metadata: str, said: str) -> None:
     write_wheel(built.wheel, metadata=metadata)

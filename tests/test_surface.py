@@ -84,7 +84,7 @@ def _without_prompts(block: str) -> str:
 
 def test_the_search_finds_what_is_private() -> None:
     code = """
-import ir3de, ir3de.storage
+import ir3de, ir3de.files
 from ir3de.scorers import Blend, remember
 from ir3de.corpora import examples as demo
 from ir3de.router import Router
@@ -92,7 +92,7 @@ ir3de.Router; ir3de.routing; ir3de.evaluation.evaluate; ir3de.evaluation.stare
 demo.prompts(); demo._lines
 """
     assert list(find_private_imports(code)) == [
-        "2: import ir3de.storage",
+        "2: import ir3de.files",
         "3: from ir3de.scorers import remember",
         "5: from ir3de.router import Router",
         "6: ir3de.routing",

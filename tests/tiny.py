@@ -27,7 +27,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 import ir3de
 from ir3de import Embedding, Router
-from ir3de.embedding import Matrix, Tokenizer, normalisation, plain_text, proof, proof_texts, tokenizer
+from ir3de.embedding import Matrix, Tokenizer, fast_tokenizer, normalisation, proof, tokenizer
 from ir3de.embedding.proof import Proof
 from ir3de.scorers import Blend
 
@@ -159,7 +159,7 @@ def _maker_of_proofs() -> bytes:
         engine = version("tokie")
     except PackageNotFoundError:
         engine = "none"
-    modules = (normalisation, plain_text, proof, proof_texts, tokenizer)
+    modules = (normalisation, fast_tokenizer, proof, tokenizer)
     code = b"".join(Path(str(module.__file__)).read_bytes() for module in modules)
     return f"{engine} {unicodedata.unidata_version} ".encode() + code
 

@@ -17,8 +17,8 @@ from starlette.testclient import TestClient
 import tiny
 from admin_client import ENDPOINT, HISTORY, TOKEN, admin, config, error, folder, names, token  # noqa: F401
 from ir3de import Router, collect
-from ir3de.artifact import read_header
 from ir3de.evaluation import measure_change
+from ir3de.files.router_folder import read_header
 from ir3de.policies import Policy
 from ir3de.statistics.files import save_statistics
 from ir3de_gateway.admin import fit_process

@@ -13,8 +13,8 @@ from pydantic import ValidationError
 
 from commands import ROOT, run
 from configurations import GOOD, parsed
-from ir3de.artifact import RouterFiles
 from ir3de.errors import ArtifactError, InputError
+from ir3de.files.router_folder import RouterFiles
 from ir3de_gateway import validation
 from ir3de_gateway.cli.config import build_template, suggest_endpoints
 from ir3de_gateway.config import yaml_parser

@@ -11,10 +11,11 @@ import fsspec
 import pytest
 
 import tiny
-from ir3de.artifact import loading, read_header
+from ir3de import files
 from ir3de.errors import ArtifactError, InputError
-from ir3de.storage import files
-from ir3de.storage.remote import hide_user
+from ir3de.files.remote import hide_user
+from ir3de.files.router_folder import read_header
+from ir3de.fitting import loading
 from ir3de_gateway.admin.router_source import FolderSource, RouterFollower, repeat
 from saved import assert_same_router, edit, first_router, part, second_router
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import tiny
-from ir3de.artifact import read_header
+from ir3de.files.router_folder import read_header
 from raw_sockets import ask, chat
 from running_gateway import running
 from saved import first_router, second_router

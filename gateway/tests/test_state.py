@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 import tiny
-from ir3de import Router
+from ir3de import Router, files
 from ir3de.errors import ArtifactError, InputError
-from ir3de.storage import files
 from ir3de_gateway.admin.administration import Administration, Caller, open_admin_state
 from ir3de_gateway.admin.changes import ExpertAddition, RouterReplacement
 from ir3de_gateway.admin.state import RouterChoice, State, StateFolder, find_state_folder

@@ -11,12 +11,11 @@ costs nothing.
 
 from __future__ import annotations
 
-from ir3de.storage.lazy_exports import export_lazily
-from ir3de.storage.version import VERSION as _VERSION
+from ir3de.files.package import VERSION, export_lazily
 
-__version__ = _VERSION
+__version__ = VERSION
 
-TYPE_CHECKING = False  # as checkers of types know it; typing itself takes longer to import than all of this
+TYPE_CHECKING = False  # see `files.package`
 if TYPE_CHECKING:
     from ir3de.embedding import Embedding
     from ir3de.errors import IR3DEError
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from ir3de.scorers import PromptRidge, TokenRidge
     from ir3de.selectors import AllTokens, Average, EntropyTopK
     from ir3de.statistics import Contribution, Statistics, collect
+
 else:
     __getattr__, _list = export_lazily(
         __name__,

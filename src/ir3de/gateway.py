@@ -9,7 +9,7 @@ import warnings
 from importlib import import_module
 from typing import Any
 
-from ir3de.errors.installation import name_extra
+from ir3de.errors import name_extra
 
 
 def __getattr__(name: str) -> Any:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from ir3de.artifact import load_router, save_router
 from ir3de.embedding import Embedding, Tokenizer
 from ir3de.engines.engine import Counting
+from ir3de.files.atomic import count_cores
+from ir3de.files.ledger import History
 from ir3de.fitting.domain_training import fit_domains
 from ir3de.fitting.domains import (
     Domain,
@@ -27,8 +28,10 @@ from ir3de.fitting.domains import (
     require_experts,
 )
 from ir3de.fitting.inputs import describe_domain, describe_domains, split_by_label
+from ir3de.fitting.loading import load_router
 from ir3de.fitting.outcomes import collect_rows, fit_outcomes
 from ir3de.fitting.parts import KeptPrompt, Kind, RouterParts, describe_router, draw_router
+from ir3de.fitting.saving import save_router
 from ir3de.policies import Calibration, Costs, Policy
 from ir3de.routing.compiled import CompiledRouter, decide_ids, decide_texts, list_probabilities
 from ir3de.routing.decision import Decision, require_content
@@ -41,8 +44,6 @@ from ir3de.selectors import Average, Selector
 from ir3de.statistics import Recipe, Statistics
 from ir3de.statistics.contributions import Contribution, Holding
 from ir3de.statistics.outcomes import Outcomes
-from ir3de.storage.cores import count_cores
-from ir3de.storage.ledger import History
 
 if TYPE_CHECKING:
     from ir3de.corpora import Labelled

@@ -9,28 +9,28 @@ The gateway imports these names, the rest of the public surface, and nothing els
 
 from __future__ import annotations
 
-from ir3de.storage import files
-from ir3de.storage.lazy_exports import export_lazily
+from ir3de import files
+from ir3de.files.package import export_lazily
 
-TYPE_CHECKING = False  # as checkers of types know it
+TYPE_CHECKING = False  # see `files.package`
 if TYPE_CHECKING:
-    from ir3de.artifact import (
-        HEADER,
-        KIND,
-        VERSION,
+    from ir3de.errors import name_extra
+    from ir3de.files.atomic import count_cores, find_kind
+    from ir3de.files.remote import check_scheme, get_scheme, hide_secrets, hide_user, open_fsspec
+    from ir3de.files.router_folder import (
+        ROUTER_HEADER_FILE,
         holds_router,
         inspect_router,
         is_ours,
-        load_described,
         parse_header,
         read_expert_names,
         read_header,
         read_header_file,
         stamp,
     )
-    from ir3de.corpora.streams import limit_expansion
-    from ir3de.errors.installation import name_extra
+    from ir3de.files.streams import limit_expansion
     from ir3de.fitting.domains import ScorerChoice
+    from ir3de.fitting.loading import load_described
     from ir3de.routing.colours import write_variables
     from ir3de.routing.explanation import Explanation
     from ir3de.routing.messages import (
@@ -50,17 +50,17 @@ if TYPE_CHECKING:
     )
     from ir3de.routing.turn_explanation import TurnExplanation, TurnReason
     from ir3de.scorers.registry import SCORERS
-    from ir3de.storage.cores import count_cores
-    from ir3de.storage.files import find_kind
-    from ir3de.storage.remote import check_scheme, get_scheme, hide_secrets, hide_user, open_fsspec
 else:
     __getattr__, _list = export_lazily(
         __name__,
         {
-            "artifact": "HEADER KIND VERSION holds_router inspect_router is_ours load_described "
-            "parse_header read_expert_names read_header read_header_file stamp",
-            "corpora.streams": "limit_expansion",
-            "errors.installation": "name_extra",
+            "errors": "name_extra",
+            "files.atomic": "count_cores find_kind",
+            "files.remote": "check_scheme get_scheme hide_secrets hide_user open_fsspec",
+            "files.router_folder": "ROUTER_HEADER_FILE holds_router inspect_router is_ours parse_header "
+            "read_expert_names read_header read_header_file stamp",
+            "files.streams": "limit_expansion",
+            "fitting.loading": "load_described",
             "fitting.domains": "ScorerChoice",
             "routing.colours": "write_variables",
             "routing.explanation": "Explanation",
@@ -68,9 +68,6 @@ else:
             "parse_message parse_messages END_CHARS MAX_TURN_CHARS MIN_PASTE_CHARS shorten_turn split_paste",
             "routing.turn_explanation": "TurnExplanation TurnReason",
             "scorers.registry": "SCORERS",
-            "storage.cores": "count_cores",
-            "storage.files": "find_kind",
-            "storage.remote": "check_scheme get_scheme hide_secrets hide_user open_fsspec",
         },
         within="ir3de",
     )
@@ -82,12 +79,10 @@ else:
 __all__ = [
     "END_CHARS",
     "ENVELOPES",
-    "HEADER",
-    "KIND",
     "MAX_TURN_CHARS",
     "MIN_PASTE_CHARS",
+    "ROUTER_HEADER_FILE",
     "SCORERS",
-    "VERSION",
     "Explanation",
     "MessageError",
     "ScorerChoice",

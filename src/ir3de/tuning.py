@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from ir3de.storage.lazy_exports import export_lazily
+from ir3de.files.package import export_lazily
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

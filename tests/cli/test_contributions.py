@@ -13,11 +13,10 @@ import pytest
 
 import tiny
 from commands import CODING, HISTORY, LAW, complaint, run, run_json, wrong_call
-from ir3de import Contribution, Router, collect
-from ir3de.artifact import read_header
+from ir3de import Contribution, Router, collect, files
+from ir3de.files.router_folder import read_header
+from ir3de.files.tensors import from_safetensors, to_safetensors
 from ir3de.statistics.sample import Sample
-from ir3de.storage import files
-from ir3de.storage.tensors import from_safetensors, to_safetensors
 
 
 @pytest.fixture(scope="module")

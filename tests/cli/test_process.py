@@ -40,7 +40,7 @@ def test_inspect_a_router(fitted: Path, router: Path) -> None:
 
 
 def test_inspect_others(tmp_path: Path, law_file: Path) -> None:
-    from ir3de.embedding.defaults import get_default
+    from ir3de.embedding.readers import get_default
 
     run("collect", tmp_path / "law.stats", law_file)
     assert run_json("inspect", tmp_path / "law.stats")["kind"] == "statistics"
@@ -245,7 +245,7 @@ def test_a_full_disk_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyP
     def fail(_: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("ir3de.storage.files.os.fsync", fail)
+    monkeypatch.setattr("ir3de.files.atomic.os.fsync", fail)
     said = complaint("demo", "--write", tmp_path / "train.csv")
     assert "free some space, or choose another place. What was there before is unchanged" in said
     assert list(tmp_path.iterdir()) == []

@@ -11,8 +11,8 @@ import pytest
 from corpus_files import PACKERS, TEXTS, WRITERS, Piped, json_lines, said, write, write_parquet
 
 from ir3de.corpora import read_rows, read_texts, text_of, total_bytes
-from ir3de.corpora.streams import limit_expansion
 from ir3de.errors import InputError
+from ir3de.files.streams import limit_expansion
 
 # --- formats and compressions
 

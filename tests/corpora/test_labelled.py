@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ir3de.corpora import read_labelled, read_texts
-from ir3de.corpora.folders import find_experts
-from ir3de.corpora.labels import guess_label, order_labels, read_label
+from ir3de.corpora.labels import find_experts, guess_label, order_labels, read_label
 from ir3de.errors import InputError
 from refused import refusal
 

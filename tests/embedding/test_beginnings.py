@@ -19,11 +19,10 @@ import ir3de
 import tiny
 from ir3de import AllTokens, Average, Conversation, EntropyTopK, Router
 from ir3de.embedding import Embedding, Tokenizer
-from ir3de.embedding.beginnings import MAX_CHARACTERS_PER_TOKEN, MIN_TOKENS
-from ir3de.embedding.normalisation import JUDGED_CHARACTERS
+from ir3de.embedding.normalisation import JUDGED_CHARACTERS, MAX_READ_PER_TOKEN, MIN_TOKENS
 
 KINDS = ("byte-level BPE", "WordPiece", "Unigram")
-MOST_READ = MAX_CHARACTERS_PER_TOKEN * MIN_TOKENS
+MOST_READ = MAX_READ_PER_TOKEN * MIN_TOKENS
 CAP = 1_024
 _draw = random.Random(1)
 

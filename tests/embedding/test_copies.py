@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ir3de import files
 from ir3de.embedding import Embedding, Matrix
 from ir3de.errors import ArtifactError, EmbeddingError, VersionError
-from ir3de.storage import files
 
 KINDS = ("byte-level BPE", "WordPiece", "Unigram")
 

@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 
 import tiny
-from ir3de import Contribution, Embedding, Router, Statistics, collect
-from ir3de.embedding import defaults
-from ir3de.embedding.defaults import DEFAULTS, DefaultEmbedding
+from ir3de import Contribution, Embedding, Router, Statistics, collect, files
+from ir3de.embedding import readers
+from ir3de.embedding.readers import DEFAULTS, DefaultEmbedding
 from ir3de.errors import ArtifactError, EmbeddingError, MismatchError
 from ir3de.fitting.outcomes import collect_outcomes
 from ir3de.statistics.files import load_statistics, outcomes_bytes, outcomes_from, save_statistics
-from ir3de.storage import files
 
 LAW, MATHS = ["Is this contract void?", "Can my landlord evict me?"], ["Solve 3x = 12.", "What is 12 times 7?"]
 PROMPTS = [*LAW, *MATHS, "Is 7 a contract?"]
@@ -27,7 +26,7 @@ def second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Embedding:
     embedding = tiny.embedding()
     folder = embedding.save(tmp_path / "v9", compact=False)
     monkeypatch.setitem(DEFAULTS, 9, DefaultEmbedding(embedding.fingerprint, folder))
-    monkeypatch.setattr(defaults, "CURRENT_VERSION", 9)
+    monkeypatch.setattr(readers, "CURRENT_VERSION", 9)
     return embedding
 
 
@@ -41,7 +40,7 @@ def test_the_table_holds_the_fingerprints_of_its_files() -> None:
     for version, default in DEFAULTS.items():
         assert Embedding.default(version).fingerprint == default.fingerprint
         assert Embedding.default(version).default_version == version
-    assert Embedding.default() is Embedding.default(defaults.current_version()) is Embedding.load("default")
+    assert Embedding.default() is Embedding.default(readers.current_version()) is Embedding.load("default")
 
 
 def test_a_copy_is_recognised_and_another_embedding_is_not(tmp_path: Path) -> None:

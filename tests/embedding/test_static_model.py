@@ -186,7 +186,7 @@ def write_encoder(folder: Path, definition: bytes) -> Path:
 
 def test_a_packaged_encoder_that_is_not_here_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("model2vec.distill", exc_type=ImportError)
-    from ir3de.embedding.distillation import distil
+    from ir3de.embedding.huggingface import distil
     from ir3de.errors import InputError
 
     monkeypatch.setattr(packaged_models, "find", lambda source: None)

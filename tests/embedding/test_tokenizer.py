@@ -22,10 +22,9 @@ from tokenizers import Tokenizer as ReferenceTokenizer
 import tiny
 from ir3de.embedding import Embedding, Tokenizer
 from ir3de.embedding import tokenizer as tokenizer_module
-from ir3de.embedding.defaults import DEFAULTS
 from ir3de.embedding.normalisation import is_random_case, lowercase_if_all_caps
-from ir3de.embedding.proof import LONGEST_IN_CHARACTERS, Proof, cut, prove
-from ir3de.embedding.proof_texts import PANEL
+from ir3de.embedding.proof import LONGEST_IN_CHARACTERS, PANEL, Proof, cut, prove
+from ir3de.embedding.readers import DEFAULTS
 from ir3de.errors import InputError
 
 BUNDLED = DEFAULTS[1].folder

@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ir3de.embedding import Embedding, Tokenizer
-from ir3de.embedding.proof import _CONTEXTS, _SINGLED_OUT, _SUSPECTS
-from ir3de.embedding.proof_texts import PANEL
-from ir3de.embedding.word_by_word import _SPECIAL_BEGINNINGS, PROVEN, WordByWord
+from ir3de.embedding.fast_tokenizer import _SPECIAL_BEGINNINGS, PROVEN, WordByWord
+from ir3de.embedding.proof import _CONTEXTS, _SINGLED_OUT, _SUSPECTS, PANEL
 
 # beside the proof's own: in a run of signs, between letters, beside white space, before and after contractions
 CONTEXTS = (*_CONTEXTS, "(_)", " (_--", "a_b", "  _  ", "'_'s", "_\t'll", "é_é", "_'", " _ ", "\t_\n")

@@ -18,9 +18,9 @@ import tiny
 from ir3de import Embedding, Statistics, collect
 from ir3de.corpora import read_texts
 from ir3de.engines import Engine, Files, Job, Shard, ShardCount, collect_files, count_shard, engine_for, plan
-from ir3de.engines.jobs import BadRecords, read_chunks
 from ir3de.engines.local import InProcess, LocalEngine
 from ir3de.engines.pool import Pool
+from ir3de.engines.shards import BadRecords, read_chunks
 from ir3de.errors import EngineError, InputError
 from ir3de.statistics.counting import Recipe
 

@@ -14,9 +14,9 @@ from ir3de import Contribution, Router, collect
 from ir3de.corpora import examples
 from ir3de.embedding import Embedding
 from ir3de.errors import InputError, UnknownExpertError
+from ir3de.files.ledger import Entry
 from ir3de.fitting.inputs import CARRIERS
 from ir3de.scorers import Blend
-from ir3de.storage.ledger import Entry
 
 WORDS = "recipes, baking, roasting, kitchen tools, ingredients, meals"
 COOKING = [

@@ -12,11 +12,11 @@ from conftest import HfFolder
 
 import tiny
 from ir3de import Embedding, Router, TokenRidge, collect
-from ir3de.artifact import inspect_router
-from ir3de.embedding import Matrix, matrix, rows, weights
+from ir3de.embedding import Matrix, huggingface, matrix
 from ir3de.errors import EmbeddingError
+from ir3de.files import tensors as tensor_files
+from ir3de.files.router_folder import inspect_router
 from ir3de.scorers import Blend, CrossEntropy, KernelRidge
-from ir3de.storage import tensors as tensor_files
 
 VALUES = tiny.random_matrix(330).values
 
@@ -30,7 +30,7 @@ def large(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
         monkeypatch.setattr(tensor_files, "LARGE_FILE_BYTES", 0)
         monkeypatch.setattr(matrix, "ROWS_AT_ONCE", 100)
         monkeypatch.setattr(tensor_files, "PIECE_BYTES", 1_000)
-        monkeypatch.setattr(rows, "MAX_MAPPED_BYTES", 0)
+        monkeypatch.setattr(matrix, "MAX_MAPPED_BYTES", 0)
 
     return lower
 
@@ -57,7 +57,7 @@ def test_a_large_embedding_gives_the_bits_of_the_same_at_once(
     assert tiny.contents(loaded.save(tmp_path / "large")) == expected
     assert inspect_router(tmp_path / "large").whole
     for used in (embedding, loaded.embedding):
-        assert isinstance(used.rows, rows.StoredRows) and "values" not in vars(used.stored)
+        assert isinstance(used.rows, matrix.StoredRows) and "values" not in vars(used.stored)
 
 
 @pytest.mark.parametrize("scorer", [TokenRidge.paper(), Blend(few=0.0), CrossEntropy(), KernelRidge(landmarks=20)])
@@ -93,10 +93,10 @@ def test_a_model_s_weights_stay_in_their_file(
     assert np.array_equal(Embedding.load(copy).rows[:], at_once.values)
 
 
-def tensor(folder: Path) -> np.ndarray | rows.BFloat16:
+def tensor(folder: Path) -> np.ndarray | matrix.BFloat16:
     path = folder / "model.safetensors"
-    ((name, where),) = weights.list_tensors(path).items()
-    return weights.read_tensor(path, name, where)
+    ((name, where),) = huggingface.list_tensors(path).items()
+    return huggingface.read_tensor(path, name, where)
 
 
 def test_what_is_not_finite_is_found_row_by_row(large: Callable[[], None]) -> None:

@@ -13,8 +13,8 @@ import pytest
 import tiny
 from commands import LAW, complaint
 from ir3de import Router, TokenRidge
-from ir3de.artifact import inspect_router
 from ir3de.errors import InputError, MissingExtraError
+from ir3de.files.router_folder import inspect_router
 from ir3de.scorers import Blend, Scorer, arithmetic, ridge
 from ir3de.scorers.ridge import recall
 from laws import counted

@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 from owners import OWNERS, contribution, fitted
 
 import tiny
-from ir3de import Contribution, Router, collect
-from ir3de.artifact import inspect_router
+from ir3de import Contribution, Router, collect, files
 from ir3de.errors import ArtifactError, InputError, MismatchError
+from ir3de.files.router_folder import inspect_router
+from ir3de.files.tensors import from_safetensors, to_safetensors
 from ir3de.statistics.files import encode_statistics
-from ir3de.storage import files
-from ir3de.storage.tensors import from_safetensors, to_safetensors
 from laws import some_texts
 
 

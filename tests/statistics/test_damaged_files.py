@@ -10,8 +10,8 @@ import pytest
 import tiny
 from ir3de import collect
 from ir3de.errors import ArtifactError, MismatchError, VersionError
+from ir3de.files.tensors import from_safetensors, to_safetensors
 from ir3de.statistics.files import load_statistics, save_statistics
-from ir3de.storage.tensors import from_safetensors, to_safetensors
 from saved import first_router, part, refusal
 
 

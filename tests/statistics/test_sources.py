@@ -17,12 +17,12 @@ from commands import run, run_json
 from ir3de import Contribution, Router, Statistics
 from ir3de.corpora import read_rows, read_texts, text_of
 from ir3de.errors import InputError
+from ir3de.files.tensors import from_safetensors, to_safetensors
 from ir3de.statistics import counting
 from ir3de.statistics import sample as samples
 from ir3de.statistics.files import load_statistics, save_statistics
 from ir3de.statistics.sample import hash_text
 from ir3de.statistics.texts import SourcedText
-from ir3de.storage.tensors import from_safetensors, to_safetensors
 from laws import counted, seeds, wordy
 from saved import refusal
 

@@ -32,7 +32,7 @@ from ir3de.cli.commands import (
     verify,
 )
 from ir3de.cli.group import CommandGroup
-from ir3de.storage.version import VERSION
+from ir3de.files.package import VERSION
 
 __all__ = ["cli", "main"]
 

@@ -41,8 +41,8 @@ class Chat(NamedTuple):
 
 def read_chats(source: str) -> list[Chat]:
     """The chats of a file or of standard input: JSON lines, an object with `messages`, or a list of messages."""
-    from ir3de.corpora.sources import expand
-    from ir3de.corpora.streams import decode_utf8
+    from ir3de.files.sources import expand
+    from ir3de.files.streams import decode_utf8
 
     chats: list[Chat] = []
     for found in expand([source]):

@@ -45,7 +45,7 @@ def _gather_costs(costs_file: Path | None, **given: dict[str, float]) -> GivenCo
     """The costs in a JSON file, and those named on the command line."""
     import json
 
-    from ir3de.storage import files
+    from ir3de import files
 
     costs: GivenCosts = {}
     if costs_file is not None:

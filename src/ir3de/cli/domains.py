@@ -25,8 +25,7 @@ from ir3de.cli.output import (
     table,
 )
 from ir3de.cli.progress import reading
-from ir3de.storage.cores import count_cores
-from ir3de.storage.files import find_kind
+from ir3de.files.atomic import count_cores, find_kind
 
 if TYPE_CHECKING:
     from rich.console import Group

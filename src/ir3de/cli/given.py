@@ -15,7 +15,7 @@ from ir3de.cli.held_texts import DomainTexts, HeldTexts
 from ir3de.cli.misplaced import refuse_misplaced
 from ir3de.cli.options import Function, TextOptions, check_described, parse_descriptions, parse_domains
 from ir3de.cli.output import Output, one_line, printable
-from ir3de.storage.files import find_kind
+from ir3de.files.atomic import find_kind
 
 if TYPE_CHECKING:
     from ir3de.corpora.repeats import Repeats
@@ -95,7 +95,7 @@ class GivenDomains:
 
     def check_labels(self, found: Mapping[str, DomainTexts], field: str | None) -> None:
         """Refuse labels of which nearly every row has its own, with the command that names the likely columns."""
-        from ir3de.corpora.unique_labels import are_unique, describe_unique, find_likely_columns
+        from ir3de.corpora.labels import are_unique, describe_unique, find_likely_columns
 
         held = _list_held(found)
         if self.label is None or not are_unique(held):
@@ -138,7 +138,7 @@ class GivenDomains:
             )
 
     def _find_experts(self, folders: Sequence[str], *, with_statistics: bool) -> dict[str, DomainTexts]:
-        from ir3de.corpora.folders import find_experts
+        from ir3de.corpora.labels import find_experts
 
         found = {
             name: list(paths)
@@ -156,7 +156,7 @@ class GivenDomains:
     ) -> dict[str, DomainTexts]:
         from ir3de.cli.progress import reading
         from ir3de.corpora import read_labelled, total_bytes
-        from ir3de.engines.jobs import BadRecords
+        from ir3de.engines.shards import BadRecords
         from ir3de.errors import InputError
 
         assert self.label is not None
@@ -226,7 +226,7 @@ def _refuse_unnamed(paths: Sequence[str], field: str | None) -> None:
     """Refuse files without a name and without --label; say which command was likely meant."""
     from ir3de.corpora import expand
     from ir3de.corpora.labels import find_needed_text, guess_label
-    from ir3de.corpora.rows import list_names
+    from ir3de.files.formats import list_names
 
     if STDIN in paths:
         raise click.UsageError(
@@ -263,9 +263,15 @@ def _refuse_pairs(pairs: Sequence[str]) -> NoReturn:
 
 def _refuse_columns(paths: Sequence[str], label: str, field: str | None) -> None:
     """Refuse a column that is not there, or that is missing, with the command that names the nearest ones."""
-    from ir3de.corpora.labels import find_needed_text, find_spoken, guess_label, suggest_name
-    from ir3de.corpora.rows import list_names
-    from ir3de.corpora.unique_labels import find_likely_columns, is_unique_column
+    from ir3de.corpora.labels import (
+        find_likely_columns,
+        find_needed_text,
+        find_spoken,
+        guess_label,
+        is_unique_column,
+        suggest_name,
+    )
+    from ir3de.files.formats import list_names
 
     rows = hints.peek_rows(paths)
     if not rows:
@@ -303,7 +309,7 @@ def _refuse_missing_header(rows: Sequence[Mapping[str, object]], path: str) -> N
 
 
 def _refuse_missing(option: str, wanted: str, columns: Sequence[str], nearest: str, right: str) -> NoReturn:
-    from ir3de.corpora.rows import list_names
+    from ir3de.files.formats import list_names
 
     raise click.UsageError(
         f"found no column {wanted!r} for {option}: there are {list_names(columns)}. Did you mean {nearest!r}?{right}"

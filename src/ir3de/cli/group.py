@@ -13,8 +13,7 @@ import click
 
 from ir3de.cli.hints import ARGUMENTS
 from ir3de.cli.misplaced import explain_option
-from ir3de.errors import IR3DEError
-from ir3de.errors.installation import name_extra
+from ir3de.errors import IR3DEError, name_extra
 
 PLUGIN_GROUP = "ir3de.commands"  # entry points by which other packages add commands
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
-from ir3de.storage.files import find_kind
+from ir3de.files.atomic import find_kind
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -69,14 +69,14 @@ def name_from(path: str) -> str:
 
 def is_texts(path: str | Path) -> bool:
     """Whether that is a file of texts, by its suffix."""
-    from ir3de.corpora.sources import recognise
+    from ir3de.files.sources import recognise
 
     return find_kind(path) == "file" and recognise(Path(path)) is not None
 
 
 def is_router(path: str | Path) -> bool:
     """Whether a router was saved there."""
-    from ir3de.artifact import holds_router
+    from ir3de.files.router_folder import holds_router
 
     return holds_router(path)
 

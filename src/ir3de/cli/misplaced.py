@@ -10,7 +10,7 @@ from typing import NamedTuple
 import click
 
 from ir3de.cli import hints
-from ir3de.storage.files import find_kind
+from ir3de.files.atomic import find_kind
 
 EXAMPLE_ROUTER = "router"
 COLUMNS = {"label": "--label", "text": "--text", "field": "--text"}  # label=team is an argument in other tools

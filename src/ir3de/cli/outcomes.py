@@ -68,7 +68,7 @@ def outcome_rows(paths: Sequence[str], field: str | None, score_field: str, out:
     """Every row of the files, under a progress bar; each knows its line."""
     from ir3de.cli.progress import reading
     from ir3de.corpora import read_rows, text_of, total_bytes
-    from ir3de.corpora.rows import Row
+    from ir3de.files.formats import Row
 
     with reading(out, "outcomes", total_bytes(paths)) as (on_bytes, _):
         for row in read_rows(paths, on_bytes=on_bytes):

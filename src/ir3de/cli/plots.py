@@ -85,7 +85,7 @@ def _columns(spots: list[CostQuality] | tuple[CostQuality, ...]) -> tuple[list[f
 
 def _save(figure: Figure, target: Path) -> None:
     """Write the file in the format its suffix names, whole or not at all."""
-    from ir3de.storage import files
+    from ir3de import files
 
     files.make_folder(target.parent)
     with files.open_atomic(target) as file:

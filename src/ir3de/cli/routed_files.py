@@ -149,7 +149,7 @@ def check_target(target: str, *, force: bool, tables: bool = True) -> Path:
 @contextmanager
 def open_routed(path: Path) -> Iterator[Callable[[Row, Mapping[str, Any]], None]]:
     """A function that writes a row with its decision. The file appears when all are written."""
-    from ir3de.storage.files import open_atomic
+    from ir3de.files.atomic import open_atomic
 
     with open_atomic(path) as file:
         writer = WRITERS[_suffix_of(path.name)](file, path.name)

@@ -112,13 +112,13 @@ def measure_change(out: Output, before: Router, after: Router) -> ChangeReport:
 
 def save_folders(out: Output, router: Router, folders: list[Path]) -> tuple[Mapping[str, Any], dict[Path, int]]:
     """Save the router in the first folder and serving copies in the others: its header, and the bytes of each."""
-    from ir3de.artifact import HEADER, is_ours, read_header
+    from ir3de.files.router_folder import ROUTER_HEADER_FILE, is_ours, read_header
 
     written = {}
     with out.spinner("saving"):
         for folder in folders:
             router.save(folder, serving=folder is not folders[0])
-            files = [path for path in folder.iterdir() if is_ours(path) or path.name == HEADER]
+            files = [path for path in folder.iterdir() if is_ours(path) or path.name == ROUTER_HEADER_FILE]
             written[folder] = sum(path.stat().st_size for path in files)
         return read_header(folders[0]), written
 
@@ -148,7 +148,7 @@ def how_sure(router: Router) -> list[Text]:
 @contextmanager
 def changing(path: Path) -> Iterator[Router]:
     """The router, locked until it is saved, so that no change of another process is lost."""
-    from ir3de.storage.files import lock_folder
+    from ir3de.files.atomic import lock_folder
 
     load_router(path)  # refuses a path without a router, before a lock is made there
     with lock_folder(path.expanduser()):
@@ -163,7 +163,7 @@ def load_router(path: Path) -> Router:
 
 def free_folders(router_path: Path, serving: Path | None, *, force: bool) -> list[Path]:
     """Where the router and its serving copy go, checked before hours are spent on fitting."""
-    from ir3de.artifact import check_destination
+    from ir3de.files.router_folder import check_destination
 
     folders = [check_destination(router_path)]
     if serving is not None:

@@ -1,19 +1,14 @@
-"""Streams texts and rows out of files, folders, glob patterns, addresses and standard input.
+"""Texts: read from files, folders, patterns, addresses and standard input; labelled, split, checked for repeats.
 
-    sources   what the caller named      -> one `Source` a file, in an order that never changes
-    remote    an address                 -> the files there, by pyarrow or fsspec
-    streams   a `Source`                 -> its bytes, counted; `packing` decompresses them
-    formats   text, JSON and JSON lines  -> numbered rows
-    tables    CSV, TSV and Parquet       -> numbered rows
-    rows      a row                      -> its text
-    labels    a row                      -> its label, which names its expert, and its text
-    frames    a table in memory          -> rows
-    folders   a folder of experts        -> {expert: paths}
-    labelled  labelled texts             -> {label: texts}
-    repeats   {label: texts}             -> what stands there twice, or with several labels
-    unique_labels  {label: texts}        -> whether the labels look like another column
+    files.sources    what the caller names      -> one `Source` a file, in an order that never changes
+    files.formats    a `Source`                 -> numbered rows, one at a time
+    rows             a row                      -> its text
+    labels           a row, a folder            -> labels, which name experts
+    labelled         labelled data of any shape -> {label: texts}
+    repeats          {label: texts}             -> prompts that occur twice, or with several labels
+    holdout          {label: texts}             -> prompts to fit on, and prompts to measure with
 
-Nothing is held but the buffer, the row at hand and the list of file names; only `read_labelled` holds its texts.
+Only the buffer, the current row and the list of file names are in memory; `read_labelled` alone keeps its texts.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -21,13 +16,13 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 
-from ir3de.corpora.formats import FORMATS
 from ir3de.corpora.holdout import is_held_out, split_held_out
 from ir3de.corpora.labelled import Labelled, read_labelled
-from ir3de.corpora.rows import Row, columns_with_text, text_in, text_of
-from ir3de.corpora.sources import expand
-from ir3de.corpora.streams import Options, Source
+from ir3de.corpora.rows import columns_with_text, text_in, text_of
 from ir3de.errors import InputError
+from ir3de.files.formats import FORMATS, Row
+from ir3de.files.sources import expand
+from ir3de.files.streams import Options, Source
 
 __all__ = [
     "Labelled",
@@ -89,7 +84,7 @@ def read_rows(
 ) -> Iterator[dict[str, object]]:
     """Stream every row of every source with all its fields; a plain string becomes `{"text": string}`.
 
-    Each row remembers its file and line, so that `text_of` can name them when it complains. `on_damage` is
+    Each row remembers its file and line, and the errors of `text_of` name them. `on_damage` is
     called for rows that cannot be read, which are then skipped.
 
     >>> from tempfile import TemporaryDirectory
@@ -119,7 +114,7 @@ def total_bytes(sources: Iterable[str | Path]) -> int | None:
 def _texts(sources: list[Source], field: str | None, options: Options) -> Iterator[str]:
     for source in sources:
         form = FORMATS[source.kind]
-        # `closing` closes the file at once when the caller walks away, whatever the garbage collector does.
+        # `closing` closes the file at once when the caller stops early, without waiting for the garbage collector.
         with closing(form.read(source, options)) as rows:
             for number, row in rows:
                 try:

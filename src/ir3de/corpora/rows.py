@@ -1,10 +1,10 @@
 """The text of a row: a named field, the usual fields, or the user's side of a chat."""
 
-from collections.abc import Iterable, Mapping
-from typing import Self
+from collections.abc import Mapping
 
 from ir3de.embedding.normalisation import replace_lone_surrogates
 from ir3de.errors import InputError
+from ir3de.files.formats import Row, describe_wrong_row, list_names, name_kind
 from ir3de.statistics.texts import SOURCE_FIELD, attach_source
 
 TEXT_FIELDS = ("text", "prompt", "question", "instruction", "content", "input", "query")
@@ -12,35 +12,6 @@ CHAT_FIELDS = ("messages", "conversations")
 
 _USER_ROLES = frozenset({"user", "human"})
 _SILENT_ROLES = frozenset({"system", "tool"})  # never the text of a chat
-_NAMES_SHOWN = 20
-_KINDS: dict[type, str] = {
-    bool: "a true or false",
-    int: "a number",
-    float: "a number",
-    list: "a list",
-    dict: "an object",
-    type(None): "null",
-}
-
-
-class Row(dict[str, object]):
-    """A row that remembers where it was read, and its column when the file has no other."""
-
-    __slots__ = ("place", "sole_column")
-    place: str
-    sole_column: str | None
-
-    @classmethod
-    def at(cls, place: str, row: object) -> Self:
-        """Give a row its place; a plain string becomes a row with the field `text`."""
-        if isinstance(row, str):
-            row = {"text": row}
-        elif not isinstance(row, dict):
-            raise InputError(f"{place}: {_not_a_row(row)}")
-        placed = cls(row)
-        placed.place = place
-        placed.sole_column = row.sole_column if isinstance(row, Row) else None
-        return placed
 
 
 def text_of(row: Mapping[str, object] | str, field: str | None = None) -> str:
@@ -66,11 +37,11 @@ def text_of(row: Mapping[str, object] | str, field: str | None = None) -> str:
 
 
 def text_in(row: object, field: str | None) -> str:
-    """Do the work of `text_of` for a row of any kind, without saying where the row was read."""
+    """The same for a row of any kind, with errors that do not name its place."""
     if isinstance(row, str):
         return replace_lone_surrogates(row if field is None else _named_text({"text": row}, field))
     if not isinstance(row, (dict, Mapping)):  # `dict` first: the check for it is many times faster
-        raise InputError(_not_a_row(row))
+        raise InputError(describe_wrong_row(row))
     text = replace_lone_surrogates(_usual_text(row) if field is None else _named_text(row, field))
     # the field `source` of a translation, or of a table without any other column, is the text itself
     return text if SOURCE_FIELD not in row or field == SOURCE_FIELD or len(row) == 1 else attach_source(text, row)
@@ -82,13 +53,6 @@ def columns_with_text(names: list[str], field: str | None) -> list[str]:
     if field is not None:
         wanted = {field} if field in names else {field.partition(".")[0]}
     return [name for name in names if name in {*wanted, SOURCE_FIELD}] if wanted.intersection(names) else names
-
-
-def list_names(names: Iterable[object]) -> str:
-    """Write names for an error message, not more than can be read."""
-    written = [repr(name) for name in names]
-    more = f" and {len(written) - _NAMES_SHOWN} more" if len(written) > _NAMES_SHOWN else ""
-    return (", ".join(written[:_NAMES_SHOWN]) + more) or "none"
 
 
 def _usual_text(row: Mapping[str, object]) -> str:
@@ -129,7 +93,7 @@ def value_at(row: Mapping[str, object], field: str) -> object:
         if value is None:
             return None
         if not isinstance(value, Mapping) or name not in value:
-            found = f"the fields {list_names(value)}" if isinstance(value, Mapping) else _kind(value)
+            found = f"the fields {list_names(value)}" if isinstance(value, Mapping) else name_kind(value)
             where = "" if value is row else f" (no {name!r} on the way)"
             raise InputError(f"found no field {field!r}{where}; found {found}: name a field that is there")
         value = value[name]
@@ -141,7 +105,7 @@ def _string(value: object, name: str) -> str:
         return ""
     if not isinstance(value, str):
         raise InputError(
-            f"the field {name!r} must hold a string, but found {_kind(value)}: name another field, "
+            f"the field {name!r} must hold a string, but found {name_kind(value)}: name another field, "
             "or write the text as a string"
         )
     return value
@@ -153,7 +117,7 @@ def _chat_text(turns: object, name: str) -> str:
     if not isinstance(turns, list) or not all(isinstance(turn, Mapping) for turn in turns):
         raise InputError(
             f"the field {name!r} must hold a list of turns, each an object with a role and a content, "
-            f"but found {_kind(turns)}: name the field that holds the text (field=…, on the command line --text)"
+            f"but found {name_kind(turns)}: name the field that holds the text (field=…, on the command line --text)"
         )
     roles = [turn.get("role") or turn.get("from") for turn in turns]
     chosen = [turn for turn, role in zip(turns, roles, strict=True) if role in _USER_ROLES] or [
@@ -182,11 +146,3 @@ def _part_text(part: object, name: str) -> str:
     if not isinstance(part, Mapping):
         return _string(part, f"{name}.content")
     return _string(part.get("text"), f"{name}.content.text") if part.get("type", "text") == "text" else ""
-
-
-def _not_a_row(row: object) -> str:
-    return f"a row must be an object with named fields, or a string, but found {_kind(row)}: write it so"
-
-
-def _kind(value: object) -> str:
-    return _KINDS.get(type(value), f"a {type(value).__name__}")

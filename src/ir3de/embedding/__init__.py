@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from ir3de.storage.lazy_exports import export_lazily
+from ir3de.files.package import export_lazily
 
 if TYPE_CHECKING:
     from ir3de.embedding.embedding import Embedding

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ir3de.embedding import copies, defaults, multilingual, sources
-from ir3de.embedding.matrix import Matrix
-from ir3de.embedding.parts import EmbeddingParts, combine
-from ir3de.embedding.rows import StoredRows
+from ir3de.embedding import copies, readers
+from ir3de.embedding.copies import EmbeddingParts, combine
+from ir3de.embedding.matrix import Matrix, StoredRows
 from ir3de.embedding.tokenizer import Ids, Tokenizer
 from ir3de.errors import EmbeddingError
 
@@ -51,8 +50,8 @@ class Embedding:
         Version 1, the current one, is SmolLM2-135M's input vectors in 4-bit blocks. Version 2 adds 128 columns, which
         were distilled from a sentence encoder: it is better where experts have few prompts.
         """
-        version = defaults.current_version() if version is None else version
-        return _read_default(defaults.get_default(version).folder)
+        version = readers.current_version() if version is None else version
+        return _read_default(readers.get_default(version).folder)
 
     @staticmethod
     def load(source: str | Path, *, tokenizer: str | Path | None = None) -> Embedding:
@@ -61,10 +60,10 @@ class Embedding:
         "multilingual" is the embedding that `ir3de embedding install multilingual` makes. `tokenizer` names a
         tokenizer.json to use instead of the source's own.
         """
-        version = None if tokenizer is not None else defaults.parse_default(str(source))
+        version = None if tokenizer is not None else readers.parse_default(str(source))
         if version is not None:
             return Embedding.default(version)
-        return Embedding._of(sources.load(source, tokenizer=tokenizer))
+        return Embedding._of(readers.load(source, tokenizer=tokenizer))
 
     @staticmethod
     def from_definition(definition: bytes, matrix: Matrix, *, name: str) -> Embedding:
@@ -106,12 +105,12 @@ class Embedding:
     @cached_property
     def default_version(self) -> int | None:
         """Which version of the default embedding this is; None if it is another embedding."""
-        return defaults.find_version(self.fingerprint)
+        return readers.find_version(self.fingerprint)
 
     @property
     def is_multilingual(self) -> bool:
         """Whether prompts in a language that a fit never saw can be routed."""
-        return self.name == multilingual.NAME
+        return self.name == readers.MULTILINGUAL
 
     def encode(self, text: str) -> Ids:
         """The text's token ids, without special tokens."""

@@ -7,18 +7,32 @@ are not read, because reading a pickle runs whatever code is in it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import math
+import tempfile
+from collections.abc import Iterable, Mapping
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
-from ir3de.embedding.matrix import Matrix
-from ir3de.embedding.parts import EmbeddingParts, combine
-from ir3de.embedding.static_model import NESTED_FOLDER, VECTORS, read_static
-from ir3de.embedding.weights import list_tensors, read_tensor
-from ir3de.errors import ArtifactError, EmbeddingError
-from ir3de.storage import files
+import numpy as np
+import numpy.typing as npt
+
+from ir3de import files
+from ir3de.embedding.copies import EmbeddingParts, combine
+from ir3de.embedding.matrix import BFloat16, Matrix, widen
+from ir3de.embedding.packaged_models import get_title, locate
+from ir3de.errors import ArtifactError, EmbeddingError, InputError, MissingExtraError
+from ir3de.files import tensors as tensor_files
+from ir3de.files.tensors import StoredTensor, read_header
 
 HUB_TIMEOUT_S = 5.0  # for the first answer of the hub
 WEIGHTS, INDEX, TOKENIZER = "model.safetensors", "model.safetensors.index.json", "tokenizer.json"
+
+VECTORS, MAPPING, TOKEN_WEIGHTS = TENSORS = "embeddings", "mapping", "weights"
+MORE_DTYPES = {"F64": "<f8", "I8": "|i1", "I32": "<i4", "I64": "<i8"}  # what model2vec writes and other models do not
+NESTED_FOLDER = "0_StaticEmbedding"  # where sentence-transformers puts a static model's files
 
 # what each family calls its input embedding, the first one present wins
 WEIGHT_NAMES = (
@@ -182,3 +196,101 @@ def _no_embedding(path: Path, tables: list[str]) -> EmbeddingError:
 def _list_names(names: Iterable[str], most: int = 6) -> str:
     ordered = sorted(names)
     return ", ".join(ordered[:most] + (["…"] if len(ordered) > most else [])) or "nothing"
+
+
+# what the bytes are read as; bfloat16 is the upper half of a float32
+_DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+
+
+def list_tensors(path: Path) -> dict[str, StoredTensor]:
+    """The tensors of a safetensors file, by name, read from its header alone."""
+    try:
+        with path.open("rb") as file:
+            return read_header(file, path.stat().st_size)[0]
+    except OSError as error:
+        raise ArtifactError(f"cannot read {path}: {error.strerror or error}") from error
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ArtifactError(
+            f"{path} is damaged or not a safetensors file: {error}. Take it again from its source"
+        ) from error
+
+
+def read_tensor(
+    path: Path, name: str, tensor: StoredTensor, more: Mapping[str, str] = MappingProxyType({})
+) -> npt.NDArray[np.generic] | BFloat16:
+    """The tensor's values: float16 and float32 as they are, bfloat16 as float32, which loses nothing.
+
+    A large tensor stays in its file, mapped, and bfloat16 then becomes float32 when it is asked for. `more` names
+    further types that the caller can handle.
+    """
+    known = {**_DTYPES, **more}
+    if tensor.dtype not in known:
+        raise EmbeddingError(
+            f"'{name}' in {path} is stored as {tensor.dtype}; ir3de reads {', '.join(_DTYPES)}. "
+            "Take a version of the model whose embedding is not quantised, or convert it to float16"
+        )
+    dtype, count = np.dtype(known[tensor.dtype]), math.prod(tensor.shape)
+    if count * dtype.itemsize != tensor.length:
+        raise ArtifactError(
+            f"{path} is damaged: '{name}' is {tensor.dtype} {list(tensor.shape)} in {tensor.length} bytes. "
+            "Take it again from its source"
+        )
+    if tensor.length > tensor_files.LARGE_FILE_BYTES:
+        mapped: npt.NDArray[Any] = np.memmap(path, dtype, "r", tensor.begin, tensor.shape)
+        return BFloat16(mapped) if tensor.dtype == "BF16" else mapped
+    values = np.fromfile(path, dtype, count, offset=tensor.begin).reshape(tensor.shape)
+    return widen(values) if tensor.dtype == "BF16" else values
+
+
+def read_static(path: Path, tensors: Mapping[str, StoredTensor]) -> npt.NDArray[np.generic] | BFloat16:
+    """E of a model2vec file, one row for each token."""
+    read = {name: read_tensor(path, name, tensors[name], more=MORE_DTYPES) for name in TENSORS if name in tensors}
+    rows, mapping, weights = (read.get(name) for name in TENSORS)
+    assert rows is not None
+    if mapping is not None:
+        if mapping.dtype.kind != "i" or len(mapping.shape) != 1:
+            raise _damaged(path, MAPPING, f"{mapping.dtype} {list(mapping.shape)}, expected one whole number a token")
+        places = np.asarray(mapping)
+        if places.size and not 0 <= places.min() <= places.max() < rows.shape[0]:
+            raise _damaged(path, MAPPING, f"{places.min()} … {places.max()} for {rows.shape[0]:,} vectors")
+        rows = rows[places]
+    if weights is not None:
+        if weights.shape != rows.shape[:1]:
+            raise _damaged(path, TOKEN_WEIGHTS, f"{list(weights.shape)} for {rows.shape[0]:,} tokens")
+        rows = rows.astype(np.float32) * weights.astype(np.float32)[:, None]
+    # int8 is exact in half precision; float64 keeps more than a router needs
+    narrow = {"int8": np.float16, "float64": np.float32}.get(rows.dtype.name)
+    return rows if narrow is None else rows.astype(narrow)
+
+
+def _damaged(path: Path, name: str, found: str) -> ArtifactError:
+    return ArtifactError(f"{path} is damaged: its '{name}' are {found}. Take it again from its source")
+
+
+USUAL_WIDTH = 256
+
+
+def distil(encoder: str, *, width: int = USUAL_WIDTH, device: str | None = None) -> EmbeddingParts:
+    """The static embedding of a sentence encoder: each token's vector alone, by PCA, rare tokens weighing more.
+
+    `encoder` is a folder, a hub id or a packaged model; `device` is where torch runs it ("cpu", "cuda").
+    """
+    if width < 1:
+        raise InputError(f"the width of an embedding must be at least 1, found {width}")
+    try:
+        from model2vec.distill import distill
+    except ImportError as error:  # model2vec itself, or what it needs to run encoders
+        raise MissingExtraError("model2vec[distill,quantization]", "distil", "Distilling a sentence encoder") from error
+    source = locate(encoder)
+    try:
+        with redirect_stdout(StringIO()), redirect_stderr(StringIO()):  # the caller shows its own progress
+            model = distill(source, pca_dims=width, device=device, quantize_to="float32")
+    except (OSError, ValueError, RuntimeError) as error:
+        first = " ".join(str(error).split()).rstrip(".")
+        raise EmbeddingError(
+            f"'{encoder}' cannot be distilled: {first}. It must be a sentence encoder that transformers can read: a "
+            "folder with its weights and tokenizer, or a hub id"
+        ) from error
+    with tempfile.TemporaryDirectory(prefix="ir3de-") as folder:
+        model.save_pretrained(folder)
+        return load_folder(Path(folder), tokenizer=None)._replace(name=f"{get_title(encoder)}, distilled")

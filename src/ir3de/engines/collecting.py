@@ -11,10 +11,8 @@ from typing import Unpack
 
 from ir3de.embedding import Embedding
 from ir3de.engines.checkpoints import Checkpoint, Progress
-from ir3de.engines.domains import Files
 from ir3de.engines.engine import Counting, Engine, check_counting, engine_for
-from ir3de.engines.jobs import BadRecords, Job, ShardCount
-from ir3de.engines.shards import SHARD_BYTES, Shard, plan
+from ir3de.engines.shards import SHARD_BYTES, BadRecords, Files, Job, Shard, ShardCount, plan
 from ir3de.errors import ArtifactError, EngineError, InputError
 from ir3de.statistics.counting import Recipe, count, count_without_rare_tokens
 from ir3de.statistics.domain import Statistics

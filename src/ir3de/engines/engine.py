@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypedDict, runtime_checkable
 
 from ir3de.errors import InputError
 
-if TYPE_CHECKING:  # whoever only routes does not load what counting needs
+if TYPE_CHECKING:  # a process that only routes does not import what counting needs
     from ir3de.embedding import Embedding
-    from ir3de.engines.jobs import Job, ShardCount
-    from ir3de.engines.shards import Shard
+    from ir3de.engines.shards import Job, Shard, ShardCount
 
 ENGINES = {"local": ("ir3de.engines.local", "LocalEngine"), "ray": ("ir3de.engines.ray_engine", "RayEngine")}
 
@@ -26,7 +25,7 @@ class Engine(Protocol):
     ) -> Iterator[ShardCount]:
         """The shards' counts, in any order, each as soon as it is there, with few in flight.
 
-        `on_bytes` hears of bytes as they are read, or of a shard's when it is done; in the thread that iterates.
+        `on_bytes` is called with numbers of bytes, as they are read or once per shard, in the thread that iterates.
         """
         ...
 

@@ -8,12 +8,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from time import perf_counter
 
 from ir3de.embedding import Embedding
-from ir3de.engines.jobs import BadRecords, Job, ShardCount, make_shard_count, read_chunks
 from ir3de.engines.pool import Pool
-from ir3de.engines.shards import Shard
+from ir3de.engines.shards import BadRecords, Job, Shard, ShardCount, make_shard_count, read_chunks
+from ir3de.files.atomic import count_cores
 from ir3de.statistics.counting import count
 from ir3de.statistics.domain import Statistics
-from ir3de.storage.cores import count_cores
 
 SMALL_JOB_BYTES = 64 << 20  # on disk: below, starting processes takes longer than it saves
 

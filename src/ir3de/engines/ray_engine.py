@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from ir3de.embedding import Embedding
 from ir3de.engines import ray_tasks
-from ir3de.engines.jobs import Job, ShardCount
 from ir3de.engines.ray_cluster import connect, import_ray, is_client
 from ir3de.engines.ray_worker import Setup
-from ir3de.engines.shards import Piece, Shard
+from ir3de.engines.shards import Job, Piece, Shard, ShardCount
 from ir3de.errors import EngineError, InputError
+from ir3de.files.package import VERSION
 from ir3de.statistics.counting import Recipe, count, count_without_rare_tokens
 from ir3de.statistics.domain import Statistics
-from ir3de.storage.version import VERSION
 
 if TYPE_CHECKING:
     import ray.data

@@ -72,7 +72,7 @@ def run_batch(batch: Any, *, work: Work) -> Any:
     node = f"{ray.util.get_node_ip_address()} ({platform.node()})"
     try:
         from ir3de.engines import ray_worker
-        from ir3de.storage.version import VERSION
+        from ir3de.files.package import VERSION
     except ImportError as error:
         outcome = pickle.dumps(("unfit", f"cannot import IR3DE ({error})", node))
     else:

@@ -14,9 +14,8 @@ import numpy.typing as npt
 
 from ir3de.corpora.rows import columns_with_text, text_in
 from ir3de.embedding import Embedding
-from ir3de.engines.jobs import Job, ShardCount, count_shard
-from ir3de.engines.portable_embedding import PortableEmbedding
-from ir3de.engines.worker import ONE_THREAD
+from ir3de.engines.pool import ONE_THREAD, PortableEmbedding
+from ir3de.engines.shards import Job, ShardCount, count_shard
 from ir3de.errors import EngineError, IR3DEError, MissingExtraError
 from ir3de.statistics.counting import count, split_chunks
 from ir3de.statistics.domain import Statistics

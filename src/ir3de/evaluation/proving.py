@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ir3de.corpora.label_arguments import join_labels
 from ir3de.corpora.labelled import Labelled, prompts_of, read_experts
+from ir3de.corpora.labels import join_labels
 from ir3de.engines.engine import Counting
 from ir3de.errors import InputError
 from ir3de.evaluation.accuracy import DecisionCounts

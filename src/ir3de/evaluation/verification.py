@@ -13,14 +13,22 @@ from typing import Any
 
 import numpy as np
 
-from ir3de.artifact import HEADER, RouterFiles, holds_router, inspect_router, load_router, read_header
-from ir3de.artifact.part_files import LEDGER, is_ours
 from ir3de.errors import ArtifactError, IR3DEError
+from ir3de.files.ledger import Entry, History, faults
+from ir3de.files.router_folder import (
+    LEDGER,
+    ROUTER_HEADER_FILE,
+    RouterFiles,
+    holds_router,
+    inspect_router,
+    is_ours,
+    read_header,
+)
+from ir3de.fitting.loading import load_router
 from ir3de.fitting.parts import RouterParts
 from ir3de.routing.decision import DecisionRules
 from ir3de.scorers.table import Table
 from ir3de.statistics.contributions import Contribution
-from ir3de.storage.ledger import Entry, History, faults
 
 TOLERANCE = 1e-5  # of a score, relative to the largest: what another machine's BLAS may differ by
 CALIBRATION_TOLERANCE = 1e-3  # of a number of a calibration, which is learnt from the scores
@@ -48,7 +56,7 @@ def verify(
     """
     folder = Path(path).expanduser()
     if not holds_router(folder):
-        found = f"it holds no {HEADER}" if folder.is_dir() else "there is no such folder"
+        found = f"it holds no {ROUTER_HEADER_FILE}" if folder.is_dir() else "there is no such folder"
         raise ArtifactError(f"no router at {folder}: {found}. Name the folder of one, or make one with `ir3de fit`")
     there = inspect_router(folder)
     yield _files(there)

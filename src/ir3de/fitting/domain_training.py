@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
 from ir3de.embedding import Embedding
 from ir3de.engines.engine import Counting, check_counting
 from ir3de.errors import InputError
+from ir3de.files.ledger import Change
 from ir3de.fitting.domains import (
     CHOOSE_AGAIN,
     Amendment,
@@ -35,7 +36,6 @@ from ir3de.selectors import Average, Selector
 from ir3de.statistics.contributions import Holding
 from ir3de.statistics.counting import Recipe, recount
 from ir3de.statistics.domain import Statistics
-from ir3de.storage.ledger import Change
 
 if TYPE_CHECKING:  # a process that only routes does not import them
     from ir3de.fitting.calibration import HeldOut

@@ -10,9 +10,11 @@ from functools import partial
 from typing import Any, Literal, TypeAlias
 
 from ir3de.embedding import Embedding
-from ir3de.engines.domains import Files
 from ir3de.engines.engine import Counting, check_counting
+from ir3de.engines.shards import Files
 from ir3de.errors import InputError, MismatchError, UnknownExpertError, name_embedding, name_some
+from ir3de.files.atomic import count_cores
+from ir3de.files.ledger import DESCRIPTION, Action, Change, ContributionRecord
 from ir3de.fitting.inputs import DescribedDomain, write_prompts
 from ir3de.policies import Policy, check_policy
 from ir3de.routing.decision import DecisionRules
@@ -25,8 +27,6 @@ from ir3de.statistics.domain import Statistics
 from ir3de.statistics.outcomes import Outcomes
 from ir3de.statistics.sample import Sample
 from ir3de.statistics.texts import refuse_table
-from ir3de.storage.cores import count_cores
-from ir3de.storage.ledger import DESCRIPTION, Action, Change, ContributionRecord
 
 CHOOSE_AGAIN = 'scorer="choose" (--scorer choose on the command line)'
 

@@ -13,13 +13,13 @@ import numpy as np
 
 from ir3de.corpora import background
 from ir3de.embedding import Embedding
-from ir3de.engines.domains import Files
 from ir3de.engines.engine import Counting
+from ir3de.engines.shards import Files
 from ir3de.errors import InputError, UnknownExpertError
+from ir3de.files.atomic import find_kind
+from ir3de.files.ledger import Change
 from ir3de.statistics.counting import collect
 from ir3de.statistics.domain import Statistics
-from ir3de.storage.files import find_kind
-from ir3de.storage.ledger import Change
 
 
 def split_by_label(
@@ -31,14 +31,13 @@ def split_by_label(
     label are left out, with a warning.
     """
     if labels is not None:
-        from ir3de.corpora.label_arguments import join_labels
+        from ir3de.corpora.labels import join_labels
 
         given = join_labels(given, labels, label, text, "Router.fit(")
     if type(given) is dict and label is None and text is None:
         return given  # and what reads files and tables need not be imported
-    from ir3de.corpora.folders import find_experts
-    from ir3de.corpora.frames import refuse_splits
-    from ir3de.corpora.label_arguments import advise_unlabelled, is_pair, refuse_columns_by_name
+    from ir3de.corpora.labelled import refuse_splits
+    from ir3de.corpora.labels import advise_unlabelled, find_experts, is_pair, refuse_columns_by_name
     from ir3de.statistics.texts import is_frame
 
     refuse_splits(given)
@@ -58,7 +57,7 @@ def split_by_label(
 def read_by_label(given: Any, label: str | None, text: str | None, how: Counting) -> dict[str, list[str]]:
     """The texts of each expert of labelled data; what looks wrong in it is warned of, or refused."""
     from ir3de.corpora import read_labelled
-    from ir3de.engines.jobs import BadRecords
+    from ir3de.engines.shards import BadRecords
 
     if clash := [name for name in ("workers", "address", "checkpoint") if how.get(name) is not None]:
         raise InputError(
@@ -86,7 +85,7 @@ def read_by_label(given: Any, label: str | None, text: str | None, how: Counting
 def _refuse_unique(given: Any, found: Mapping[str, list[str]], label: str | None, text: str | None) -> None:
     """Refuse labels of which nearly every row has its own, and say which columns were likely meant."""
     from ir3de.corpora.labelled import peek_rows
-    from ir3de.corpora.unique_labels import are_unique, describe_unique, find_likely_columns
+    from ir3de.corpora.labels import are_unique, describe_unique, find_likely_columns
 
     if not are_unique(found):
         return

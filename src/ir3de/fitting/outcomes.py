@@ -13,6 +13,7 @@ import numpy.typing as npt
 from ir3de.embedding import Embedding
 from ir3de.engines.engine import check_counting
 from ir3de.errors import InputError
+from ir3de.files.ledger import Change
 from ir3de.fitting.domains import Gift, OutcomeRows, ScorerChoice, check_name, describe_mismatch
 from ir3de.fitting.inputs import DescribedDomain
 from ir3de.fitting.parts import Constant, KeptPrompt, Kind, RouterParts
@@ -40,7 +41,6 @@ from ir3de.statistics.outcomes import (
     digest_text,
     fold,
 )
-from ir3de.storage.ledger import Change
 
 if TYPE_CHECKING:  # a process that only routes does not import it
     from ir3de.fitting.quality import Quality

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from ir3de.embedding import Embedding, Tokenizer
 from ir3de.errors import ArtifactError, IR3DEError, name_some
+from ir3de.files.ledger import Change, History
 from ir3de.fitting.domains import Gift, OutcomeRows, ScorerChoice, find_default
 from ir3de.fitting.inputs import count_described
 from ir3de.policies import Calibration, Policy, check_policy
@@ -25,7 +26,6 @@ from ir3de.statistics.contributions import Holding
 from ir3de.statistics.counting import Recipe
 from ir3de.statistics.domain import Statistics
 from ir3de.statistics.outcomes import Outcomes
-from ir3de.storage.ledger import Change, History
 
 if TYPE_CHECKING:  # a process that only routes does not import it
     from ir3de.fitting.tuning import Trial

@@ -6,7 +6,7 @@ A scorer is a small frozen object. It sees the statistics of the domains and the
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ir3de.storage.lazy_exports import export_lazily
+from ir3de.files.package import export_lazily
 
 if TYPE_CHECKING:
     from ir3de.scorers.arithmetic import (

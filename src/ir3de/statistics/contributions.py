@@ -11,13 +11,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ir3de import files
 from ir3de.errors import ArtifactError, InputError
+from ir3de.files.atomic import count_cores
+from ir3de.files.ledger import ContributionRecord
 from ir3de.statistics.domain import MAX_COUNT, Statistics
 from ir3de.statistics.files import encode_statistics, read_sample, read_statistics
 from ir3de.statistics.sample import Sample
-from ir3de.storage import files
-from ir3de.storage.cores import count_cores
-from ir3de.storage.ledger import ContributionRecord
 
 ID_CHARACTERS = 12  # of the digest, which make the id where none is given
 MAX_OWNER_CHARACTERS = 200

@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de.embedding import Embedding
-from ir3de.embedding.rows import FixedPointRows
+from ir3de.embedding.matrix import FixedPointRows
 from ir3de.errors import InputError
+from ir3de.files.atomic import count_cores
 from ir3de.statistics.domain import (
     PromptSums,
     Statistics,
@@ -29,7 +30,6 @@ from ir3de.statistics.domain import (
 )
 from ir3de.statistics.sample import Sample, hash_text
 from ir3de.statistics.texts import hash_sources, read_text, refuse_table
-from ir3de.storage.cores import count_cores
 
 CHUNK_CHARACTERS = 2_000_000
 DEFAULT_WINDOW = 128  # tokens

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ir3de.embedding.defaults import find_version
+from ir3de import files
+from ir3de.embedding.readers import find_version
 from ir3de.errors import ArtifactError, InputError, MismatchError
+from ir3de.files.tensors import from_safetensors, map_tensors, to_safetensors
 from ir3de.statistics.domain import BUCKETS, MAX_COUNT, PromptSums, Statistics, freeze
 from ir3de.statistics.outcomes import Outcomes, OutcomeSample, OutcomeSums, ScoredPrompt
 from ir3de.statistics.sample import COLUMNS, Sample
-from ir3de.storage import files
-from ir3de.storage.tensors import from_safetensors, map_tensors, to_safetensors
 
 KIND, VERSION = "ir3de.statistics", 1
 MAX_VOCABULARY_TOKENS = 1 << 24

@@ -24,9 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from ir3de.errors import ArtifactError, InputError, IR3DEError, MissingExtraError
 from ir3de.serving import (
-    HEADER,
-    KIND,
-    VERSION,
+    ROUTER_HEADER_FILE,
     files,
     get_scheme,
     hide_secrets,
@@ -88,11 +86,11 @@ class FolderSource:
 
     def read_version(self, budget: FetchBudget) -> object:
         """A value that differs from one router to the next and is cheap to read; None if there is no router."""
-        now = stamp(self._path / HEADER)
+        now = stamp(self._path / ROUTER_HEADER_FILE)
         if now != self._stamp:  # a header that was only copied over itself is the same one
             self._stamp, self._version = now, None
             with suppress(OSError):
-                self._version = hash_header((self._path / HEADER).read_bytes())
+                self._version = hash_header((self._path / ROUTER_HEADER_FILE).read_bytes())
         return self._version
 
     def read_header(self, budget: FetchBudget) -> bytes:
@@ -126,8 +124,8 @@ class AddressSource(FolderSource):
         return hash_header(self.read_header(budget))
 
     def find_last(self) -> Path | None:
-        folders = [path.parent for path in self._cache.glob(f"*/{HEADER}")]
-        return max(folders, key=lambda folder: (folder / HEADER).stat().st_mtime_ns, default=None)
+        folders = [path.parent for path in self._cache.glob(f"*/{ROUTER_HEADER_FILE}")]
+        return max(folders, key=lambda folder: (folder / ROUTER_HEADER_FILE).stat().st_mtime_ns, default=None)
 
     def fetch(self, content: bytes, budget: FetchBudget) -> Path:
         """Fetch what this header describes. Several workers of one machine fetch it once."""
@@ -145,7 +143,7 @@ class AddressSource(FolderSource):
             for part in useful:
                 with suppress(ArtifactError):
                     self._bring(folder, part, budget)
-            files.write(folder / HEADER, content)
+            files.write(folder / ROUTER_HEADER_FILE, content)
         return folder
 
     def drop_others(self, folder: Path) -> None:
@@ -155,21 +153,23 @@ class AddressSource(FolderSource):
 
     def _wanted(self, content: bytes) -> tuple[list[_Part], list[_Part]]:
         """The files that routing needs, and those that only make it start faster."""
-        place = Path(f"{self._shown}/{HEADER}")
         try:
-            header: Any = json.loads(content)
+            json.loads(content)
         except ValueError as error:
-            raise ArtifactError(f"{self._shown}/{HEADER} is incomplete ({error}): upload it again, last") from error
-        files.check_kind(header, KIND, VERSION, place)
-        files.check_seal(header, place)
+            raise ArtifactError(
+                f"{self._shown}/{ROUTER_HEADER_FILE} is incomplete ({error}): upload it again, last"
+            ) from error
+        header = parse_header(content, Path(self._shown))
         try:
             needed = [header["table"], header["tokenizer"]["file"]]
             useful = [part for part in (header["tokenizer"]["fast_file"],) if part]
             strange = [part["name"] for part in (*needed, *useful) if not is_ours(Path(part["name"]))]
         except (KeyError, TypeError) as error:
-            raise ArtifactError(f"{self._shown}/{HEADER} is damaged: {error!r}. Upload it again") from error
+            raise ArtifactError(f"{self._shown}/{ROUTER_HEADER_FILE} is damaged: {error!r}. Upload it again") from error
         if strange:
-            raise ArtifactError(f"{self._shown}/{HEADER} is damaged: {strange[0]!r} is not the name of a router's file")
+            raise ArtifactError(
+                f"{self._shown}/{ROUTER_HEADER_FILE} is damaged: {strange[0]!r} is not the name of a router's file"
+            )
         return needed, useful
 
     def _bring(self, folder: Path, part: _Part, budget: FetchBudget) -> None:
@@ -197,9 +197,11 @@ class AddressSource(FolderSource):
         def keep(piece: bytes) -> None:
             content.extend(piece)
             if len(content) > MAX_HEADER_BYTES:
-                raise FetchError(f"{self._shown}/{HEADER} is larger than {MAX_HEADER_BYTES:,} bytes: it is no router's")
+                raise FetchError(
+                    f"{self._shown}/{ROUTER_HEADER_FILE} is larger than {MAX_HEADER_BYTES:,} bytes: it is no router's"
+                )
 
-        self._stream(HEADER, keep, budget)
+        self._stream(ROUTER_HEADER_FILE, keep, budget)
         return bytes(content)
 
     def _open(self, name: str) -> Any:
@@ -230,7 +232,7 @@ class AddressSource(FolderSource):
             raise FetchError(str(error)) from error
         except FileNotFoundError as error:
             raise FetchError(
-                f"{self._shown}/{name} is missing: upload a router's files there, {HEADER} last"
+                f"{self._shown}/{name} is missing: upload a router's files there, {ROUTER_HEADER_FILE} last"
             ) from error
         except TimeoutError as error:
             message = f"it took longer than {budget.seconds:g} seconds (server.limits.fetch_seconds)"

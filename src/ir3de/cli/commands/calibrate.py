@@ -83,8 +83,8 @@ def calibrate(
       ir3de calibrate router maths=maths-held-out.jsonl law=law-held-out.jsonl --dry-run
       ir3de calibrate router --prompts held-out.jsonl --strong-share 0.3
     """
-    from ir3de.artifact import inspect_router
     from ir3de.evaluation.threshold import calibrate_threshold, check_has_confidence
+    from ir3de.files.router_folder import inspect_router
 
     check_given(strong_share, strong, weak)
     if strong_share is not None or prompts:
@@ -129,8 +129,8 @@ def _calibrate_share(
     router_path: Path, texts: Iterable[str], share: float, names: Mapping[str, str | None], dry_run: bool, out: Output
 ) -> None:
     """Pick the threshold of a strong share and save the policy."""
-    from ir3de.artifact import save_policy
     from ir3de.evaluation.outcomes import calibrate_strong_share, find_pair
+    from ir3de.fitting.saving import save_policy
 
     find_pair(load_router(router_path), names["strong"], names["weak"])  # or it is refused before anything is read
     with changing(router_path) as router:

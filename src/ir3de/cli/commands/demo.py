@@ -123,8 +123,8 @@ def demo(target: Path | None, write: Path | None, force: bool, out: Output) -> N
 
 def _find_place(target: Path | None, *, force: bool) -> tuple[Path, bool]:
     """The folder for the router, and whether it is written: not where an earlier demo left one."""
-    from ir3de.artifact import holds_router, read_expert_names
     from ir3de.corpora.examples import DOMAINS
+    from ir3de.files.router_folder import holds_router, read_expert_names
 
     place = (target or SAVED).expanduser()
     has_prompts = place.with_name(f"{place.name}-{PROMPTS}").is_dir()
@@ -137,7 +137,7 @@ def _find_place(target: Path | None, *, force: bool) -> tuple[Path, bool]:
 
 def _write_prompts(folder: Path, prompts: Mapping[str, Iterable[str]]) -> None:
     """A file of prompts for each expert, none of them in the fit."""
-    from ir3de.storage import files
+    from ir3de import files
 
     files.make_folder(folder)
     for name, texts in prompts.items():
@@ -149,8 +149,8 @@ def _write_labelled(path: Path, force: bool, out: Output) -> None:
     import csv
     import io
 
+    from ir3de import files
     from ir3de.corpora.examples import prompts
-    from ir3de.storage import files
 
     if path.suffix.lower() != ".csv":
         raise InputError(f"{path} would hold CSV: choose a name that ends in .csv")

@@ -12,10 +12,9 @@ import click
 
 from ir3de.cli.options import output_options
 from ir3de.cli.output import FAINT, Output, line, table
-from ir3de.errors import IR3DEError
-from ir3de.errors.installation import name_extra
-from ir3de.storage.cores import count_cores
-from ir3de.storage.version import VERSION
+from ir3de.errors import IR3DEError, name_extra
+from ir3de.files.atomic import count_cores
+from ir3de.files.package import VERSION
 
 REQUIRED = ("numpy", "tokenizers", "click", "rich")
 EXTRAS = {

@@ -75,12 +75,13 @@ def distil(encoder: str, target: Path, width: int, full: bool, device: str | Non
       ir3de embedding distil sentence-transformers/all-MiniLM-L6-v2 minilm
       ir3de fit router --embedding minilm maths=maths.jsonl law=law.jsonl
     """
-    from ir3de.embedding import Embedding, distillation
+    from ir3de.embedding import Embedding
+    from ir3de.embedding.huggingface import distil
 
     target = target.expanduser()
     _check_target(target, force=force)
     with out.spinner("distilling"):
-        distilled = distillation.distil(encoder, width=width, device=device)
+        distilled = distil(encoder, width=width, device=device)
     _save_and_report(Embedding(distilled.tokenizer, distilled.matrix, name=distilled.name), target, out, full=full)
 
 
@@ -112,17 +113,18 @@ def install(name: str, out: Output) -> None:
       ir3de fit router --embedding multilingual maths=maths.jsonl law=law.jsonl
     """
     from ir3de.embedding import multilingual
+    from ir3de.embedding.readers import MULTILINGUAL
     from ir3de.errors import InputError
 
-    if name != multilingual.NAME:
-        raise InputError(f"no embedding '{name}' can be installed; the installable ones are: {multilingual.NAME}")
+    if name != MULTILINGUAL:
+        raise InputError(f"no embedding '{name}' can be installed; the installable ones are: {MULTILINGUAL}")
     with out.spinner("installing"):
         target = multilingual.install()
     header = _read_header(target)
     out.json(header)
     out.note(
         line(("installed in ", ""), (str(target), "bold"), (f"  {size(header['bytes'])}", FAINT)),
-        hint(f"ir3de fit router --embedding {multilingual.NAME} name=path …"),
+        hint(f"ir3de fit router --embedding {MULTILINGUAL} name=path …"),
     )
 
 
@@ -137,8 +139,8 @@ def list_embeddings(folder: Path | None, out: Output) -> None:
       ir3de embedding list ~/embeddings
     """
     from ir3de.embedding import multilingual
-    from ir3de.embedding.copies import HEADER
-    from ir3de.embedding.defaults import DEFAULTS, current_version
+    from ir3de.embedding.copies import COPY_HEADER
+    from ir3de.embedding.readers import DEFAULTS, MULTILINGUAL, current_version
     from ir3de.errors import ArtifactError
 
     versions = sorted(DEFAULTS, reverse=True)
@@ -146,12 +148,12 @@ def list_embeddings(folder: Path | None, out: Output) -> None:
     names = ["default" if version == current_version() else f"default@{version}" for version in versions]
     if multilingual.is_installed():
         folders.append(multilingual.folder())
-        names.append(multilingual.NAME)
+        names.append(MULTILINGUAL)
     if folder is not None:
         folder = folder.expanduser()
         if not folder.is_dir():
             raise ArtifactError(f"no folder at {folder}: name one that holds embeddings")
-        folders += [found for found in (folder, *sorted(folder.iterdir())) if (found / HEADER).is_file()]
+        folders += [found for found in (folder, *sorted(folder.iterdir())) if (found / COPY_HEADER).is_file()]
     headers = [_read_header(found) for found in folders]
     for header, name in zip(headers, names, strict=False):
         header["path"] = name
@@ -165,11 +167,11 @@ def list_embeddings(folder: Path | None, out: Output) -> None:
 
 
 def _read_header(folder: Path) -> dict[str, Any]:
-    from ir3de.embedding.copies import HEADER, KIND, MATRIX, VERSION
+    from ir3de import files
+    from ir3de.embedding.copies import COPY_HEADER, KIND, MATRIX, VERSION
     from ir3de.errors import ArtifactError
-    from ir3de.storage import files
 
-    header = files.read_json(folder / HEADER, kind=KIND, version=VERSION)
+    header = files.read_json(folder / COPY_HEADER, kind=KIND, version=VERSION)
     try:
         kept = {key: header[key] for key in ("name", "vocabulary", "width", "encoding", "fingerprint")}
         return {"path": str(folder), **kept, "bytes": (folder / MATRIX).stat().st_size}
@@ -179,11 +181,11 @@ def _read_header(folder: Path) -> dict[str, Any]:
 
 def _check_target(target: Path, *, force: bool) -> None:
     """Refuse a folder with other things in it: a model's own tokenizer.json must not be overwritten."""
-    from ir3de.embedding.copies import HEADER
+    from ir3de.embedding.copies import COPY_HEADER
     from ir3de.errors import ArtifactError
 
-    if target.is_file() or (target.is_dir() and any(target.iterdir()) and not (target / HEADER).is_file()):
+    if target.is_file() or (target.is_dir() and any(target.iterdir()) and not (target / COPY_HEADER).is_file()):
         found = "a file" if target.is_file() else "a folder that holds other files"
         raise ArtifactError(f"cannot write an embedding to {target}: it is {found}; choose a new or empty folder")
-    if (target / HEADER).is_file() and not force:
+    if (target / COPY_HEADER).is_file() and not force:
         raise ArtifactError(f"{target} holds an embedding already: choose another name, or replace it with --force")

@@ -117,7 +117,7 @@ def _text(text: str | None) -> str:
         return text
     if sys.stdin is None or (text is None and sys.stdin.isatty()):
         raise click.UsageError("nothing to explain: write the prompt in quotes, or pipe it")
-    from ir3de.corpora.streams import Source, decode_utf8
+    from ir3de.files.streams import Source, decode_utf8
 
     if not (found := decode_utf8(sys.stdin.buffer.read(), Source(None, "-")).rstrip("\n")):
         raise InputError("no prompt came: standard input has none. Write the prompt in quotes, or pipe it")

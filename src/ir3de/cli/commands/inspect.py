@@ -28,7 +28,7 @@ from ir3de.cli.strong_weak import describe_share
 from ir3de.cli.trials import trials_table
 
 if TYPE_CHECKING:
-    from ir3de.artifact import RouterFiles
+    from ir3de.files.router_folder import RouterFiles
 
 
 KEPT = ("serving", "experts", "default", "scorer", "selector", "embedding", "calibration", "familiarity")
@@ -48,14 +48,14 @@ def inspect(path: Path, out: Output) -> None:
       ir3de inspect router
       ir3de inspect law.stats
     """
-    from ir3de.artifact import holds_router
-    from ir3de.embedding.copies import HEADER
+    from ir3de.embedding.copies import COPY_HEADER
     from ir3de.errors import ArtifactError
+    from ir3de.files.router_folder import holds_router
 
     path = path.expanduser()
     if holds_router(path):
         _inspect_router(path, out)
-    elif (path / HEADER).is_file():
+    elif (path / COPY_HEADER).is_file():
         _inspect_embedding(path, out)
     elif path.is_file():
         _inspect_statistics(path, out)
@@ -67,8 +67,8 @@ def inspect(path: Path, out: Output) -> None:
 
 
 def _inspect_router(path: Path, out: Output) -> None:
-    from ir3de.artifact import inspect_router
     from ir3de.errors import ArtifactError
+    from ir3de.files.router_folder import inspect_router
 
     found = inspect_router(path)
     header = found.header

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from ir3de.storage.ledger import Entry, History
+    from ir3de.files.ledger import Entry, History
 
 MAX_TABLE_COLUMNS = 1_000  # columns of a terminal
 

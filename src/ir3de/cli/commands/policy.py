@@ -47,7 +47,7 @@ def policy(
     """
     from dataclasses import replace
 
-    from ir3de.artifact import save_policy
+    from ir3de.fitting.saving import save_policy
 
     if costs or weights or threshold is not None or default is not None or no_strong_share:
         with changing(router_path) as router:

@@ -13,7 +13,7 @@ from ir3de.cli.output import FAINT, Output, hint, line
 from ir3de.errors import InputError
 
 if TYPE_CHECKING:
-    from ir3de.storage.ledger import Entry, History
+    from ir3de.files.ledger import Entry, History
 
 HASH_CHARACTERS = 16
 
@@ -40,8 +40,8 @@ def receipt(
       ir3de receipt router --contribution berlin-2026 --output receipt.json
       ir3de verify router --receipt receipt.json --statistics berlin.stats
     """
-    from ir3de.storage import files
-    from ir3de.storage.ledger import receipt as written
+    from ir3de import files
+    from ir3de.files.ledger import receipt as written
 
     if target is not None:
         refuse_existing(target.expanduser(), force=force)

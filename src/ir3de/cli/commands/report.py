@@ -82,10 +82,10 @@ def report(
       ir3de report router train.csv --label team -o report.html
       ir3de report router maths=maths.jsonl law=law.jsonl --no-examples
     """
+    from ir3de import files
     from ir3de.corpora.repeats import find_repeats
     from ir3de.evaluation.proving import prove
     from ir3de.evaluation.report import write_page
-    from ir3de.storage import files
 
     domains.check_skipping(skip_bad)
     options.refuse_existing(target, force=force)

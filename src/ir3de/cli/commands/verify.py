@@ -36,10 +36,10 @@ def verify(
       ir3de verify router
       ir3de verify router --receipt receipt.json --statistics berlin.stats
     """
+    from ir3de import files
     from ir3de.evaluation.verification import verify as checks
+    from ir3de.files.ledger import from_receipt
     from ir3de.statistics.contributions import Contribution
-    from ir3de.storage import files
-    from ir3de.storage.ledger import from_receipt
 
     if receipt_path is None and (statistics is not None or before is not None):
         raise click.UsageError("--statistics and --before are checked against a receipt: name it with --receipt")

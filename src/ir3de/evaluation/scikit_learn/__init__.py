@@ -5,7 +5,7 @@ It needs the extra `sklearn`, which is looked for when the estimator is first us
 
 from typing import TYPE_CHECKING
 
-from ir3de.storage.lazy_exports import export_lazily
+from ir3de.files.package import export_lazily
 
 if TYPE_CHECKING:
     from ir3de.evaluation.scikit_learn.classifier import RouterClassifier

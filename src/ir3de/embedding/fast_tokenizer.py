@@ -1,0 +1,216 @@
+"""The fast tokenizer engine, `tokie`, and what it needs to give the reference engine's ids."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, lru_cache
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+from unicodedata import is_normalized
+
+import numpy as np
+import numpy.typing as npt
+
+from ir3de.errors import EmbeddingError
+from ir3de.files.streams import unpack_gzip
+
+
+def load_engine(definition: Callable[[], bytes], cache: bytes | None) -> Any:
+    """The engine from a tokenizer.json, or sooner from its compiled form, gzipped."""
+    import tokie
+
+    with tempfile.TemporaryDirectory() as folder:  # the engine reads files only
+        path = Path(folder, "tokenizer")
+        content = definition() if cache is None else unpack_gzip(cache, "the compiled tokenizer")
+        try:
+            path.write_bytes(content)
+        except OSError as error:
+            raise EmbeddingError(
+                f"cannot unpack the tokenizer to {folder}: {error.strerror or error}. Make room there, or name another "
+                "folder in TMPDIR"
+            ) from error
+        return tokie.Tokenizer.from_json(str(path)) if cache is None else tokie.Tokenizer.from_file(str(path))
+
+
+@lru_cache(maxsize=1)
+def find_engine_version() -> str:
+    """The version of tokie that is installed."""
+    import tokie
+
+    # the folder beside the package says it too, and importlib.metadata takes 30 ms to import
+    beside = Path(tokie.__file__).parent.parent.glob("tokie-*.dist-info")
+    found = [path.name.removesuffix(".dist-info").partition("-")[2] for path in beside]
+    if len(found) == 1:
+        return found[0]
+    from importlib.metadata import version
+
+    return version("tokie")
+
+
+NORMALIZER = {"type": "Sequence", "normalizers": [{"type": "Nmt"}, {"type": "NFKC"}]}
+PRE_TOKENIZER = {
+    "type": "Sequence",
+    "pretokenizers": [
+        {"type": "WhitespaceSplit"},
+        {"type": "Metaspace", "prepend_scheme": "always", "replacement": "▁", "split": False},
+    ],
+}
+_SPACES_THAT_PRINT = ("▁", "\ufffd")  # SentencePiece takes them for spaces
+
+
+def is_sentencepiece(definition: bytes) -> bool:
+    """Whether a tokenizer.json normalises and splits texts as this module does."""
+    try:
+        content = json.loads(definition)
+        return (
+            content["normalizer"] == NORMALIZER
+            and content["pre_tokenizer"] == PRE_TOKENIZER
+            and content["model"]["type"] == "Unigram"
+            and not content["added_tokens"]
+        )
+    except (ValueError, KeyError, TypeError):
+        return False
+
+
+def normalise(text: str) -> str:
+    """The text as the tokenizer's model sees it, apart from the marks for spaces.
+
+    >>> normalise("ﬁve  apples,\\n１２ pears")
+    'five apples, 12 pears'
+    """
+    if not _is_plain(text):
+        text = _load_normaliser().normalize_str(text)
+        return " ".join(text.split())
+    if "  " in text or text[:1] == " " or text[-1:] == " ":
+        return " ".join(text.split())
+    return text
+
+
+def _is_plain(text: str) -> bool:
+    """Whether nothing but the spaces at both ends, and several in a row, could change."""
+    if not text.isprintable():  # no control character, nor any white space but the common space
+        return False
+    if text.isascii():
+        return True
+    return is_normalized("NFKC", text) and not any(map(text.__contains__, _SPACES_THAT_PRINT))
+
+
+@lru_cache(maxsize=1)
+def _load_normaliser() -> Any:
+    from tokenizers import normalizers
+
+    return normalizers.Sequence([normalizers.Nmt(), normalizers.NFKC()])
+
+
+class NormalisingEngine:
+    """A fast engine that is given normalised texts. It stands in for the engine itself."""
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+
+    def encode_batch_flat(self, texts: Sequence[str], add_special_tokens: bool) -> Any:
+        return self._engine.encode_batch_flat([normalise(text) for text in texts], add_special_tokens)
+
+    def encode(self, text: str, add_special_tokens: bool = False) -> Any:
+        return self._engine.encode(normalise(text), add_special_tokens)
+
+    def save(self, path: str) -> None:
+        self._engine.save(path)
+
+
+MAX_PIECE_CHARS = 1_024  # a text is cut so that few of its words are encoded like this
+MAX_TEXT_CHARS = 20_000  # more is left to the reference, which is faster once it is loaded
+
+# the SHA-256 of a tokenizer and the version of the engine: the characters of one byte that the vocabulary lacks
+PROVEN = {("876dc8becfa9e681e821bc424c78190144dbc0f9f8d3062f1e3a42d60a1c49e1", "0.1.4"): "\x04\x06\x13\x14\x16\x1d"}
+_SPECIAL_BEGINNINGS = ("<|", "<repo", "<file", "<gh_", "<issue", "<jupyter", "<empty_")  # of the tokens it adds
+_SPLIT_SPACES = "\x0b\x0c"  # white space that the fast engine splits from the white space beside it
+_FIRST_UNKNOWN, _LAST_UNKNOWN = "\U00040000", "\U000dffff"  # their first byte is not in the vocabulary
+
+Ids = npt.NDArray[np.uint32]
+EncodeFlat = Callable[[list[str], bool], tuple[Ids, Any]]
+
+
+class WordByWord:
+    """Encodes doubtful texts by the fast engine. It knows which ones it cannot encode."""
+
+    def __init__(self, encode: EncodeFlat, missing: str) -> None:
+        self._encode = encode
+        self._missing = str.maketrans(dict.fromkeys(missing))
+
+    @cached_property
+    def _split(self) -> Callable[[str], list[tuple[str, tuple[int, int]]]]:
+        from tokenizers import pre_tokenizers  # it takes 4 MB, so only where there is a doubtful text
+
+        splitters = [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+        return pre_tokenizers.Sequence(splitters).pre_tokenize_str
+
+    def encode(self, text: str) -> Ids | None:
+        """The ids; None if the reference must be asked."""
+        if any(special in text for special in _SPECIAL_BEGINNINGS):
+            return None
+        if not text.isascii() and any(_FIRST_UNKNOWN <= character <= _LAST_UNKNOWN for character in text):
+            return None
+        words = [text[first:last].translate(self._missing) for _, (first, last) in self._split(text)]
+        if any(space in text for space in _SPLIT_SPACES) and any(
+            len(word) > 1 and (_SPLIT_SPACES[0] in word or _SPLIT_SPACES[1] in word) for word in words
+        ):
+            return None
+        return self._encode(words, False)[0]
+
+
+_SEPARATOR = "\x00"
+
+
+def find_places(engine: Any, ids: Sequence[int], text: str) -> list[int] | None:
+    """The place of each token's first character, by the fast engine; None where its tokens are not the text's bytes.
+
+    A character spread over several tokens is the first character of each.
+    """
+    if _SEPARATOR in text or not hasattr(engine, "decode_bytes"):
+        return None
+    separator = engine.encode_batch_flat([_SEPARATOR], False)[0].tolist()
+    if len(separator) != 1:
+        return None
+    # all at once, because each call takes 80 µs
+    parts = engine.decode_bytes([one for token in ids for one in (token, *separator)]).split(_SEPARATOR.encode())[:-1]
+    encoded = text.encode()
+    if len(parts) != len(ids) or b"".join(parts) != encoded:
+        return None
+    starts = [0, *accumulate(map(len, parts))][:-1]
+    if text.isascii():
+        return starts
+    characters = np.cumsum(np.frombuffer(encoded, np.uint8) & 0xC0 != 0x80) - 1  # of which each byte is a part
+    places: list[int] = characters[starts].tolist()
+    return places
+
+
+def make_decoder(definition: bytes) -> Any:
+    """A decoder of the reference engine that fits how this tokenizer marks spaces."""
+    from tokenizers import decoders
+
+    document = json.loads(definition)
+    model = document.get("model") or {}
+    kinds = {*_list_types(document.get("pre_tokenizer")), *_list_types(document.get("normalizer"))}
+    if "ByteLevel" in kinds:
+        return decoders.ByteLevel()
+    if model.get("type") == "WordPiece":
+        return decoders.WordPiece(model.get("continuing_subword_prefix") or "##")
+    if suffix := model.get("end_of_word_suffix"):
+        return decoders.BPEDecoder(suffix)
+    parts = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    return decoders.Sequence(parts)
+
+
+def _list_types(part: Any) -> Iterator[str]:
+    """The types of a part of a tokenizer, and of what it consists of."""
+    if isinstance(part, dict):
+        yield str(part.get("type"))
+        for value in part.values():
+            yield from _list_types(value)
+    elif isinstance(part, list):
+        for value in part:
+            yield from _list_types(value)

@@ -1,1 +1,0 @@
-"""Files on disk: atomic writes, checked reads, tensors, and the ledger of changes."""
