@@ -106,7 +106,7 @@ def test_a_rotated_file_is_left_for_a_new_one(tmp_path: Path, monkeypatch: pytes
     path.rename(tmp_path / "log.1")
     log.write(b"two\n")  # not looked yet
     assert eventually(lambda: (tmp_path / "log.1").read_text() == "one\ntwo\n")
-    monkeypatch.setattr(log, "_look", 0.0)
+    monkeypatch.setattr(log, "_next_check_at", 0.0)
     log.write(b"three\n")
     assert eventually(lambda: path.exists() and path.read_text() == "three\n")
     path.rename(tmp_path / "log.2")

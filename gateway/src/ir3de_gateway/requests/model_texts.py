@@ -10,7 +10,8 @@ import json
 import re
 from base64 import b64decode, b64encode
 from codecs import utf_8_decode
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from ir3de_gateway.requests.token_estimate import Beginning
@@ -207,33 +208,22 @@ def _list_schema(value: dict[str, Any]) -> Iterator[tuple[str, Zone]]:
             yield name, "schema"
 
 
-def _list_properties(value: dict[str, Any]) -> Iterator[tuple[str, Zone]]:
+def _list_all(inner: Zone, is_text: Callable[[str], object], value: dict[str, Any]) -> Iterator[tuple[str, Zone]]:
+    """Every field of an object, and the names that are text."""
     for name in value:
-        yield name, "name"
-        yield name, "schema"
-
-
-def _list_data(value: dict[str, Any]) -> Iterator[tuple[str, Zone]]:
-    for name in value:
-        yield name, "name"
-        yield name, "data"
-
-
-def _list_free(value: dict[str, Any]) -> Iterator[tuple[str, Zone]]:
-    for name in value:
-        if not _is_identifier(name):
+        if is_text(name):
             yield name, "name"
-        yield name, "free"
+        yield name, inner
 
 
-def _list_variables(value: dict[str, Any]) -> Iterator[tuple[str, Zone]]:
-    return ((name, "part") for name in value)
-
-
-_LISTS = {
-    "part": _list_part, "schema": _list_schema, "properties": _list_properties, "data": _list_data, "free": _list_free,
-    "variables": _list_variables,
-}  # fmt: skip
+_LISTS: dict[Zone, Callable[[dict[str, Any]], Iterator[tuple[str, Zone]]]] = {
+    "part": _list_part,
+    "schema": _list_schema,
+    "properties": partial(_list_all, "schema", lambda name: True),
+    "data": partial(_list_all, "data", lambda name: True),
+    "free": partial(_list_all, "free", lambda name: not _is_identifier(name)),
+    "variables": partial(_list_all, "part", lambda name: False),
+}
 
 
 def _find_payload(data: str) -> int:

@@ -31,31 +31,25 @@ _WHOLE_NUMBERS = {
     "seed": "seed",
     "n": "choice.count",
 }
-_HOSTS = {  # a host, or what it ends with
-    "api.openai.com": "openai",
-    ".api.openai.com": "openai",
-    ".openai.azure.com": "azure.ai.openai",
-    ".cognitiveservices.azure.com": "azure.ai.openai",
-    ".services.ai.azure.com": "azure.ai.inference",
-    ".inference.ai.azure.com": "azure.ai.inference",
-    "api.anthropic.com": "anthropic",
-    "generativelanguage.googleapis.com": "gcp.gemini",
-    "aiplatform.googleapis.com": "gcp.vertex_ai",
-    "-aiplatform.googleapis.com": "gcp.vertex_ai",
-    "api.cohere.com": "cohere",
-    "api.cohere.ai": "cohere",
-    "api.deepseek.com": "deepseek",
-    "api.groq.com": "groq",
-    ".ml.cloud.ibm.com": "ibm.watsonx.ai",
-    "api.mistral.ai": "mistral_ai",
-    "api.moonshot.ai": "moonshot_ai",
-    "api.moonshot.cn": "moonshot_ai",
-    "api.perplexity.ai": "perplexity",
-    "api.x.ai": "x_ai",
-    "openrouter.ai": "openrouter",
-    "api.together.xyz": "together_ai",
-    "api.fireworks.ai": "fireworks_ai",
-    "router.huggingface.co": "hugging_face",
+_HOSTS = {  # of providers; a dot or a dash at the beginning stands for any subdomain
+    "openai": ("api.openai.com", ".api.openai.com"),
+    "azure.ai.openai": (".openai.azure.com", ".cognitiveservices.azure.com"),
+    "azure.ai.inference": (".services.ai.azure.com", ".inference.ai.azure.com"),
+    "anthropic": ("api.anthropic.com",),
+    "gcp.gemini": ("generativelanguage.googleapis.com",),
+    "gcp.vertex_ai": ("aiplatform.googleapis.com", "-aiplatform.googleapis.com"),
+    "cohere": ("api.cohere.com", "api.cohere.ai"),
+    "deepseek": ("api.deepseek.com",),
+    "groq": ("api.groq.com",),
+    "ibm.watsonx.ai": (".ml.cloud.ibm.com",),
+    "mistral_ai": ("api.mistral.ai",),
+    "moonshot_ai": ("api.moonshot.ai", "api.moonshot.cn"),
+    "perplexity": ("api.perplexity.ai",),
+    "x_ai": ("api.x.ai",),
+    "openrouter": ("openrouter.ai",),
+    "together_ai": ("api.together.xyz",),
+    "fireworks_ai": ("api.fireworks.ai",),
+    "hugging_face": ("router.huggingface.co",),
 }
 _SERVERS = ("llama.cpp", "ollama", "vllm", "sglang", "litellm", "lm studio", "text-generation-inference", "triton")
 # the boundaries that the conventions name
@@ -208,8 +202,8 @@ def find_provider_of_host(host: str) -> str | None:
     host = host.lower().rstrip(".")
     if host.startswith("bedrock") and host.endswith((".amazonaws.com", ".api.aws")):
         return "aws.bedrock"
-    for known, provider in _HOSTS.items():
-        if host == known or (known[0] in ".-" and host.endswith(known)):
+    for provider, hosts in _HOSTS.items():
+        if any(host == known or (known[0] in ".-" and host.endswith(known)) for known in hosts):
             return provider
     return None
 

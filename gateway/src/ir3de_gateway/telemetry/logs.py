@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import errno
 import logging
 import os
@@ -15,7 +14,7 @@ from time import monotonic
 from ir3de.errors import ArtifactError
 from ir3de_gateway.telemetry.counts import PROCESS_COUNTS
 
-STANDARD_OUTPUT = "-"
+STANDARD_OUTPUT, STANDARD_ERROR = "-", "-stderr"
 MAX_QUEUE_BYTES = 4_000_000  # of lines that wait to be written
 MAX_BATCH_BYTES = 65_536  # of lines written at once to a file
 ATOMIC_BYTES = getattr(select, "PIPE_BUF", 512)  # to a pipe: the lines of several processes must not mix
@@ -24,30 +23,31 @@ CLOSE_TIMEOUT_S = 2.0  # for what is left at the end
 ROTATION_CHECK_S = 1.0  # between two checks whether a file was rotated
 WARN_INTERVAL_S = 60.0
 
+_STREAMS = {STANDARD_OUTPUT: (1, "standard output"), STANDARD_ERROR: (2, "standard error")}
+_EMPTY, _REOPEN, _END = b"", b"reopen", b"end"  # no line, and what else the thread does; lines end with a line feed
 _log = logging.getLogger("ir3de.gateway")
 _count_lock = threading.Lock()
 
 
-class Command(enum.Enum):
-    """What the writing thread does, besides writing lines."""
+class LogFile:
+    """A file, or a standard stream, that several processes append whole lines to, each in a thread of its own.
 
-    REOPEN = enum.auto()
-    END = enum.auto()
+    It survives rotation and a full disk. Lines that come too fast to be written are dropped and counted.
+    """
 
-
-class LineWriter:
-    """Appends lines in a thread of its own. Lines that come too fast to be written are dropped and counted."""
-
-    def __init__(self, file: int, name: str) -> None:
-        self._file, self._name = file, name
-        self._max_batch_bytes = ATOMIC_BYTES
-        self._waiting: queue.SimpleQueue[bytes | Command] = queue.SimpleQueue()
+    def __init__(self, path: str) -> None:
+        stream = _STREAMS.get(path)
+        self._path = Path(path) if stream is None else None
+        self._file, self._name = (_open(Path(path)), path) if stream is None else stream
+        self._max_batch_bytes = MAX_BATCH_BYTES if stream is None else ATOMIC_BYTES
+        self._waiting: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._accepted_bytes = self._done_bytes = 0  # each is changed by one thread only
         self._thread: threading.Thread | None = None
         self._is_ending = threading.Event()
         self._is_torn = False  # the last line is incomplete
-        self.lost = 0
+        self._next_check_at = monotonic() + ROTATION_CHECK_S
         self._next_warning_at = 0.0
+        self.lost = 0
 
     def write(self, line: bytes) -> None:
         """Queue a line."""
@@ -60,13 +60,17 @@ class LineWriter:
             self._thread = threading.Thread(target=self._run, name=f"log {self._name}", daemon=True)
             self._thread.start()
 
+    def reopen(self) -> None:
+        """Open the file again, after a rotation."""
+        self._waiting.put(_REOPEN)
+
     def close(self, seconds: float = CLOSE_TIMEOUT_S) -> None:
         """Write the queued lines, for this long at most. With 0, return at once; a second call waits for them."""
         self._is_ending.set()
         if self._thread is None:
             self._close_file()
             return
-        self._waiting.put(Command.END)
+        self._waiting.put(_END)
         self._thread.join(seconds)
         if seconds and self._thread.is_alive():
             self._report_loss(f"it accepted nothing for {seconds:g} s at the end", self._waiting.qsize())
@@ -76,32 +80,32 @@ class LineWriter:
     def _run(self) -> None:
         batch: list[bytes] = []
         size = 0
-        item: bytes | Command = self._waiting.get()
-        while item is not Command.END:
-            if isinstance(item, bytes):
-                if size + len(item) > self._max_batch_bytes:
-                    self._write_batch(batch)
-                    batch, size = [], 0
+        while (item := self._take(is_idle=not batch)) != _END:
+            if item in (_EMPTY, _REOPEN) or size + len(item) > self._max_batch_bytes:
+                self._write_batch(batch)
+                batch, size = [], 0
+            if item == _REOPEN:
+                self._reopen()
+            elif item == _EMPTY:
+                self._is_ending.wait(PAUSE_S)
+            else:
                 batch.append(item)
                 size += len(item)
-            else:
-                self._write_batch(batch)
-                batch, size = [], 0
-                self._reopen()
-            try:
-                item = self._waiting.get_nowait()
-            except queue.Empty:
-                self._write_batch(batch)
-                batch, size = [], 0
-                self._is_ending.wait(PAUSE_S)
-                item = self._waiting.get()
         self._write_batch(batch)
         self._close_file()
+
+    def _take(self, *, is_idle: bool) -> bytes:
+        """The next line; without one, wait for it if nothing else is to be written."""
+        try:
+            return self._waiting.get(block=is_idle)
+        except queue.Empty:
+            return _EMPTY
 
     def _write_batch(self, lines: list[bytes]) -> None:
         if not lines:
             return
-        self._prepare()
+        if self._path is not None and monotonic() >= self._next_check_at:
+            self._check_rotation(self._path)
         data = rest = (b"\n" if self._is_torn else b"") + b"".join(lines)
         while rest:
             try:
@@ -115,49 +119,13 @@ class LineWriter:
         self._is_torn = not written.endswith(b"\n") if written else self._is_torn
         self._done_bytes += sum(map(len, lines))
 
-    def _prepare(self) -> None:
-        """Called before each batch."""
-
-    def _reopen(self) -> None:
-        """Called in the order of the lines."""
-
-    def _close_file(self) -> None:
-        """Called at the end."""
-
-    def _report_loss(self, why: str, lines: int = 1) -> None:
-        with _count_lock:
-            self.lost += lines
-            PROCESS_COUNTS.log_lines_dropped += lines
-            if monotonic() < self._next_warning_at:
-                return
-            self._next_warning_at = monotonic() + WARN_INTERVAL_S
-        _log.warning("cannot write to %s: %s. %d lines dropped so far", self._name, why, self.lost)
-
-
-class LogFile(LineWriter):
-    """A file that several processes append whole lines to. It survives rotation and a full disk."""
-
-    def __init__(self, path: str) -> None:
-        self._path = None if path == STANDARD_OUTPUT else Path(path)
-        super().__init__(1 if self._path is None else _open(self._path), path if self._path else "standard output")
-        if self._path is not None:
-            self._max_batch_bytes = MAX_BATCH_BYTES
-        self._look = monotonic() + ROTATION_CHECK_S
-
-    def reopen(self) -> None:
-        """Open the file again, after a rotation."""
-        self._waiting.put(Command.REOPEN)
-
-    def _prepare(self) -> None:
-        if self._path is None or monotonic() < self._look:
-            return
-        self._look = monotonic() + ROTATION_CHECK_S
+    def _check_rotation(self, path: Path) -> None:
+        self._next_check_at = monotonic() + ROTATION_CHECK_S
         try:
-            there = self._path.stat()
+            is_same = os.path.samestat(path.stat(), os.fstat(self._file))
         except OSError:
-            there = None
-        ours = os.fstat(self._file)
-        if there is None or (there.st_ino, there.st_dev) != (ours.st_ino, ours.st_dev):
+            is_same = False
+        if not is_same:
             self._reopen()
 
     def _reopen(self) -> None:
@@ -176,13 +144,22 @@ class LogFile(LineWriter):
             os.close(self._file)
             self._file = -1
 
+    def _report_loss(self, why: str, lines: int = 1) -> None:
+        with _count_lock:
+            self.lost += lines
+            PROCESS_COUNTS.log_lines_dropped += lines
+            if monotonic() < self._next_warning_at:
+                return
+            self._next_warning_at = monotonic() + WARN_INTERVAL_S
+        _log.warning("cannot write to %s: %s. %d lines dropped so far", self._name, why, self.lost)
+
 
 class StandardErrorHandler(logging.Handler):
     """Writes log messages to standard error without blocking."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._writer = LineWriter(2, "standard error")
+        self._writer = LogFile(STANDARD_ERROR)
 
     def emit(self, record: logging.LogRecord) -> None:
         try:

@@ -46,7 +46,6 @@ PUBLISH_INTERVAL_S = 1.0  # seconds, where there are other workers
 
 _log = logging.getLogger("ir3de.gateway")
 
-_PROBES = frozenset(("/livez", "/readyz", "/health"))
 _PREFIXES = (  # of paths, and the names of their endpoints
     ("/v1/route", "route"),
     ("/v1/models", "models"),
@@ -55,6 +54,7 @@ _PREFIXES = (  # of paths, and the names of their endpoints
     ("/page/", "page"),
 )
 _ENDPOINTS: dict[str, str] = {
+    **dict.fromkeys(("/livez", "/readyz", "/health"), "probe"),
     "/": "page",
     "/metrics": "metrics",
     "/version": "info",
@@ -146,17 +146,9 @@ class Observer:
         seconds = 0.0 if began is None else perf_counter() - began
         outcome: Outcome = "ok" if status < 400 else "client_error" if status < 500 else "unavailable"
         record = ExchangeRecord(
-            scope["state"]["request_id"],
-            path,
-            started=time() - seconds,
-            status=status,
-            outcome=outcome,
-            error=error,
-            total_seconds=seconds,
-            sent_bytes=sent,
-            method=method,
-            key=scope["state"]["key"].name,
-        )
+            scope["state"]["request_id"], path, started=time() - seconds, status=status, outcome=outcome, error=error,
+            total_seconds=seconds, sent_bytes=sent, method=method, key=scope["state"]["key"].name,
+        )  # fmt: skip
         self._access.write(self._format_access(record))
 
     def record_refusal(self, scope: Scope, problem: ApiError) -> None:
@@ -258,11 +250,10 @@ class Observer:
         self._format_access = _choose_format(logs)
 
     def _replace_log(self, old: LogFile | None, path: str | None) -> LogFile | None:
-        fresh = None if path is None else LogFile(path)
         if old is not None:
             old.close(0)
             self._replaced.append(old)
-        return fresh
+        return None if path is None else LogFile(path)
 
 
 def _choose_format(logs: Logs) -> Callable[[ExchangeRecord], bytes]:
@@ -279,11 +270,8 @@ def name_endpoint(path: str) -> str:
     >>> name_endpoint("/livez"), name_endpoint("/page/app.js"), name_endpoint("/v1/messages"), name_endpoint("/x")
     ('probe', 'page', 'messages', 'other')
     """
-    if path in _PROBES:
-        return "probe"
-    if (known := _ENDPOINTS.get(path)) is not None:
-        return known
-    return next((name for prefix, name in _PREFIXES if path.startswith(prefix)), "other")
+    known = _ENDPOINTS.get(path)
+    return known or next((name for prefix, name in _PREFIXES if path.startswith(prefix)), "other")
 
 
 def is_quiet(method: str, path: str, status: int, headers: Mapping[bytes, bytes]) -> bool:
