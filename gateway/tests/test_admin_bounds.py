@@ -241,7 +241,7 @@ def test_nothing_tells_why_a_router_could_not_be_fetched_and_no_redirect_is_foll
         for place in places:
             status, message = error(client.put("/admin/router", json={"path": f"{place}/router"}))
             answers.add((status, message.replace(f"{place}/router", "PLACE")))
-    assert answers == {(422, "no router could be fetched from PLACE: the gateway's log says why")}
+    assert answers == {(422, "no router could be fetched from PLACE: the gateway's log has the reason")}
     assert set(server.asked) == {"hanging", "elsewhere", "other", "nothing", "endless"}  # and nothing "redirected"
 
 

@@ -339,7 +339,7 @@ def test_another_router_is_kept_over_a_restart_until_the_configured_one_is_wante
         ("relative", "must be absolute"),
         (str(tmp_path / "none"), "no such folder"),
         (str(tiny_router_of(tmp_path, "somebody")), "no name is in both"),
-        ("memory://nothing/there", "could be fetched from memory://nothing/there: the gateway's log says why"),
+        ("memory://nothing/there", "could be fetched from memory://nothing/there: the gateway's log has the reason"),
     ):
         with pytest.raises(ApiError, match=complaint):
             asyncio.run(again.replace_router(RouterReplacement(path=path), Caller()))

@@ -3,7 +3,7 @@
 A change is computed in a thread, written to the state folder, and then takes effect in one swap of the live snapshot.
 Requests in flight keep the snapshot they started with. Other workers, and other gateways that use the same folder,
 check the state file every second. Writers lock the folder, so that no change is lost. A change is stopped when its
-client leaves or the gateway stops; while it runs, others are told so.
+client disconnects or the gateway stops; while it runs, other changes are rejected after a short wait.
 """
 
 from __future__ import annotations
@@ -17,12 +17,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from ir3de.errors import ArtifactError, IR3DEError, name_some
 from ir3de.serving import ScorerChoice, files, hide_user
 from ir3de_gateway.admin.changes import (
     AdminState,
+    Change,
+    Changed,
+    Comparison,
     ExpertAddition,
     RouterReplacement,
     add_expert,
@@ -50,15 +54,11 @@ log = logging.getLogger("ir3de.gateway")
 
 @dataclass(frozen=True)
 class Caller:
-    """Who asks for a change, and on what condition."""
+    """The author of a change, and its condition."""
 
     who: str = ""  # never the token itself
     request_id: str = ""
     if_match: str | None = None
-
-
-Change = Callable[[AdminState, threading.Event], tuple[Config, State]]
-Comparison = dict[str, Any] | None  # a router before and after; None where it was not fitted again
 
 
 class Administration:
@@ -70,7 +70,7 @@ class Administration:
         self._started_with = self.current.base  # some of it is in force until the gateway starts again
         self._reread = reread
         self._lock = asyncio.Lock()
-        self._under_way: dict[asyncio.Task[None], threading.Event] = {}  # changes, and what stops them
+        self._under_way: dict[asyncio.Task[Comparison], threading.Event] = {}  # changes, and what stops them
 
     @property
     def current(self) -> AdminState:
@@ -82,61 +82,43 @@ class Administration:
     def etag(self) -> str:
         return compute_etag(self.current)
 
+    # each returns the router before and after, where it was fitted again
+
     async def add(self, more: ExpertAddition, caller: Caller) -> Comparison:
-        """Add an expert, or give more to one: the router before and after."""
-        found: Comparison = None
-
-        def change(now: AdminState, stop: threading.Event) -> tuple[Config, State]:
-            nonlocal found
-            state, found = add_expert(now, self.folder, more, stop)
-            return now.base, state
-
-        await self._run_change(change, caller, action="merge expert" if more.merge else "add expert", expert=more.name)
-        return found
+        """Add an expert, or extend one."""
+        action = "merge expert" if more.merge else "add expert"
+        return await self._run_change(partial(add_expert, more), caller, action=action, expert=more.name)
 
     async def remove(
         self, name: str, caller: Caller, *, keep_domain: bool = False, scorer: ScorerChoice = "keep"
     ) -> Comparison:
-        """Remove an expert: the router before and after."""
-        found: Comparison = None
+        """Remove an expert."""
+        change = partial(remove_expert, name, keep_domain, scorer)
+        return await self._run_change(change, caller, action="remove expert", expert=name)
 
-        def change(now: AdminState, stop: threading.Event) -> tuple[Config, State]:
-            nonlocal found
-            state, found = remove_expert(now, self.folder, name, stop, keep_domain=keep_domain, scorer=scorer)
-            return now.base, state
+    async def drain(self, name: str, label: str, caller: Caller, *, is_drained: bool) -> Comparison:
+        """Stop the requests to a replica, or start them again."""
+        action, change = "drain replica" if is_drained else "undrain replica", drain_replica
+        found = partial(change, name, label, is_drained)
+        return await self._run_change(found, caller, action=action, expert=name, replica=label)
 
-        await self._run_change(change, caller, action="remove expert", expert=name)
-        return found
-
-    async def drain(self, name: str, label: str, caller: Caller, *, is_drained: bool) -> None:
-        """Give a replica no more requests, or requests again."""
-
-        def change(now: AdminState, stop: threading.Event) -> tuple[Config, State]:
-            return now.base, drain_replica(now, name, label, is_drained=is_drained)
-
-        action = "drain replica" if is_drained else "undrain replica"
-        await self._run_change(change, caller, action=action, expert=name, replica=label)
-
-    async def replace_router(self, given: RouterReplacement | None, caller: Caller) -> None:
+    async def replace_router(self, given: RouterReplacement | None, caller: Caller) -> Comparison:
         """Serve another router, or the configured one again."""
-
-        def change(now: AdminState, stop: threading.Event) -> tuple[Config, State]:
-            return now.base, choose_router(now, given)
-
         path = hide_user(self.current.base.router.path if given is None else given.path)
-        await self._run_change(change, caller, action="replace router" if given else "configured router", path=path)
+        action = "replace router" if given else "configured router"
+        return await self._run_change(partial(choose_router, given), caller, action=action, path=path)
 
-    async def reload(self, caller: Caller, *, configured_router: bool = False) -> None:
+    async def reload(self, caller: Caller, *, configured_router: bool = False) -> Comparison:
         """Read the configuration file again, in every worker."""
 
-        def change(now: AdminState, stop: threading.Event) -> tuple[Config, State]:
+        def change(now: AdminState, folder: StateFolder, stop: threading.Event) -> Changed:
             state = replace(now.state, reloads=now.state.reloads + 1)
-            return self._reread(), choose_router(replace(now, state=state), None) if configured_router else state
+            return Changed(replace(state, router=None) if configured_router else state, base=self._reread())
 
-        await self._run_change(change, caller, action="reload")
+        return await self._run_change(change, caller, action="reload")
 
     async def reload_at_signal(self) -> None:
-        """Read the configuration file again because of SIGHUP, and log what came of it: nobody gets an answer."""
+        """Read the configuration file again because of SIGHUP, and log the result."""
         try:
             await self.reload(Caller("SIGHUP"))
         except ApiError as problem:
@@ -154,41 +136,44 @@ class Administration:
         needs += ["logs.level"] if wanted.logs.level != runs.logs.level else []
         return needs + (["routing.pinning"] if wanted.routing.pinning != runs.routing.pinning else [])
 
-    async def _run_change(self, change: Change, caller: Caller, **what: Any) -> None:
+    async def _run_change(self, change: Change, caller: Caller, **what: Any) -> Comparison:
         """Make a change. If the caller is cancelled, the change is stopped, unless it is made already."""
         stop = threading.Event()
         task = asyncio.create_task(self._make_change(change, caller, what, stop))
         self._under_way[task] = stop
-        task.add_done_callback(self._forget)
+        task.add_done_callback(self._on_done)
         try:
-            await asyncio.shield(task)
+            return await asyncio.shield(task)
         except asyncio.CancelledError:
             stop.set()
             raise
 
-    def _forget(self, task: asyncio.Task[None]) -> None:
+    def _on_done(self, task: asyncio.Task[Comparison]) -> None:
         del self._under_way[task]
         if not task.cancelled():
-            task.exception()  # the caller may have gone: then nobody else asks for it
+            task.exception()  # the caller may have disconnected, and asyncio would log it
 
-    async def _make_change(self, change: Change, caller: Caller, what: dict[str, Any], stop: threading.Event) -> None:
+    async def _make_change(
+        self, change: Change, caller: Caller, what: dict[str, Any], stop: threading.Event
+    ) -> Comparison:
         try:
             async with asyncio.timeout(CHANGE_WAIT_S):
                 await self._lock.acquire()
         except TimeoutError:
             raise build_busy_error() from None
         try:
-            now, problem = await run_in_thread(self._apply_change, change, caller, what, stop)
+            now, found = await run_in_thread(self._apply_change, change, caller, what, stop)
             self._activate(now)
         finally:
             self._lock.release()
-        if problem is not None:
-            raise problem
+        if isinstance(found, ApiError):
+            raise found
+        return found
 
     def _apply_change(
         self, change: Change, caller: Caller, what: dict[str, Any], stop: threading.Event
-    ) -> tuple[AdminState, ApiError | None]:
-        """The state after the change; or the state that others left, and why this change is refused."""
+    ) -> tuple[AdminState, Comparison | ApiError]:
+        """The state after the change; or the state that others left, and why this change is rejected."""
         line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "request_id": caller.request_id}
         line |= {"who": caller.who, **what}
         now = self.current
@@ -199,7 +184,8 @@ class Administration:
                 line |= {"router_before": now.digest, "etag_before": compute_etag(now)}
                 try:
                     check_if_match(caller.if_match, compute_etag(now))
-                    return self._persist(self._try_change(change, now, stop), line), None
+                    new, comparison = self._try_change(change, now, stop)
+                    return self._persist(new, line), comparison
                 except ApiError as problem:
                     self.folder.drop_routers(now.state, now.base)
                     self.folder.record({**line, "outcome": "refused", "status": problem.status, "code": problem.code})
@@ -209,20 +195,22 @@ class Administration:
         except (IR3DEError, OSError) as error:  # the state folder cannot be used, so nothing was written
             return now, ApiError(500, f"nothing was changed: {error}", "state_unusable")
 
-    def _try_change(self, change: Change, now: AdminState, stop: threading.Event) -> AdminState:
+    def _try_change(self, change: Change, now: AdminState, stop: threading.Event) -> tuple[AdminState, Comparison]:
         """The state after the change, with its router loaded; nothing is written yet."""
         try:
-            base, state = change(now, stop)
-            # who names a router wants what is there now, even if an earlier one from there serves already
+            state, comparison, base = change(now, self.folder, stop)
+            base = base or now.base
+            # a router that is named is loaded again, even if an earlier one from that location serves
             is_named = state.router is not now.state.router
             new = open_admin_state(base, state, self.folder, now, stop, reload_router=is_named)
         except Stopped:
-            raise ApiError(499, "the change was stopped: the client left, or the gateway stops", "stopped") from None
+            message = "the change was stopped: the client disconnected, or the gateway stops"
+            raise ApiError(499, message, "stopped") from None
         except FetchError as error:
-            # One answer for all that can go wrong: else it would tell which hosts and ports this machine can reach.
+            # One answer for all errors: others would reveal which hosts and ports this machine can reach.
             log.warning("no router could be fetched: %s", error)
-            shown = hide_user(state.apply_to(base, self.folder.path).router.path)[:200]
-            message = f"no router could be fetched from {shown}: the gateway's log says why"
+            shown = hide_user(state.apply_to(base or now.base, self.folder.path).router.path)[:200]
+            message = f"no router could be fetched from {shown}: the gateway's log has the reason"
             raise ApiError(422, message, "router_not_fetched", "path") from None
         except (IR3DEError, ValueError) as error:
             raise ApiError(422, str(error), "refused") from error
@@ -232,7 +220,7 @@ class Administration:
             known, served = ", ".join(new.router.experts[:20]), ", ".join(new.experts)
             message = f"the router knows {known}, but the experts are {served}: no name is in both"
             raise ApiError(409, message, "nothing_in_common")
-        return new
+        return new, comparison
 
     def _persist(self, new: AdminState, line: dict[str, Any]) -> AdminState:
         """Write the state. From then on the change is made, even if the process ends at once."""
@@ -245,9 +233,7 @@ class Administration:
             raise ApiError(422, f"this text cannot be encoded: {error}", "invalid_field") from error
         try:
             self.folder.complete_audit(state)
-        except (
-            ArtifactError
-        ) as error:  # the change is made; its line stays in the state, and is written before the next
+        except ArtifactError as error:  # the change is made; its line stays in the state, and is written later
             log.error("cannot complete the audit log: %s", error)
         self.folder.drop_routers(state, new.base)
         return replace(new, state=state, stamp=self.folder.stamp())
@@ -305,9 +291,7 @@ def open_admin_state(
     *,
     reload_router: bool = False,
 ) -> AdminState:
-    """Apply the state to the configuration, and load the router unless `before` has it.
-
-    With `reload_router` it is loaded in any case.
+    """Apply the state to the configuration, and load the router, unless `before` has it and `reload_router` is false.
 
     Without a state, as at the start, the folder's is read, and its audit log completed.
     """
@@ -355,12 +339,12 @@ def compute_etag(now: AdminState) -> str:
 
 
 def check_if_match(if_match: str | None, current: str) -> None:
-    """Refuse a change that was meant for another state."""
+    """Reject a change that was meant for another state."""
     if if_match is None or "*" in (given := [tag.strip() for tag in if_match.split(",")]) or current in given:
         return
     raise ApiError(
         412,
-        f"the state has changed: If-Match is {if_match[:100]}, the ETag is now {current}. GET it again, then decide",
+        f"the state has changed: If-Match is {if_match[:100]}, the ETag is now {current}. GET it again",
         "stale",
         headers={"etag": current},
     )

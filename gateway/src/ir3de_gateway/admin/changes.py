@@ -1,4 +1,4 @@
-"""The changes that /admin can make: each returns the new state, or raises why it is refused."""
+"""The changes that /admin can make: each returns the new state, or raises the reason to reject it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import base64
 import binascii
 import re
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
@@ -38,7 +39,7 @@ class ExpertAddition(Part):
     """An expert to add, or more texts or another endpoint for one that exists."""
 
     name: Name
-    """The name by which clients ask for it."""
+    """The name by which clients request it."""
     upstream: dict[str, Any] | None = None
     """Its endpoint, as in the configuration file; a new expert needs one."""
     texts: list[str] | None = None
@@ -69,7 +70,7 @@ class AdminState(Snapshot):
     loaded: LoadedRouter  # without the configuration's threshold and default
 
     def apply_drains(self) -> None:
-        """Let the replicas know which of them are drained. Requests that have begun there go on."""
+        """Set which replicas are drained. Their requests in flight go on."""
         for name, expert in self.experts.items():
             labels = self.state.drained.get(name, ())
             for replica in expert.replicas:
@@ -81,10 +82,21 @@ class AdminState(Snapshot):
         return replace(self, loaded=loaded, router=router, digest=loaded.digest)
 
 
-Changed = tuple[State, dict[str, Any] | None]  # and the router before and after, where it was fitted again
+Comparison = dict[str, Any] | None  # a router before and after; None where it was not fitted again
 
 
-def add_expert(now: AdminState, folder: StateFolder, more: ExpertAddition, stop: Event) -> Changed:
+class Changed(NamedTuple):
+    """The result of a change."""
+
+    state: State
+    comparison: Comparison = None
+    base: Config | None = None  # where the configuration file was read again
+
+
+Change = Callable[[AdminState, StateFolder, Event], Changed]
+
+
+def add_expert(more: ExpertAddition, now: AdminState, folder: StateFolder, stop: Event) -> Changed:
     """The state with a new expert, or with more for one that exists."""
     name, served, routed = more.name, more.name in now.experts, more.name in now.router.experts
     if more.texts is not None and more.file is not None:
@@ -107,20 +119,22 @@ def add_expert(now: AdminState, folder: StateFolder, more: ExpertAddition, stop:
         state = state.with_expert(expert)
         state.apply_to(now.base, folder.path)  # raises if they do not fit together, before anything is fitted
     if not domain:
-        return state, None
+        return Changed(state)
     check_changeable(now, "leave out texts and file")
     router, found = _refit(now, folder, "more", more, stop)
-    return replace(state, router=router), found
+    return Changed(replace(state, router=router), found)
 
 
 class ReplicaChange(Part):
-    """What is to become of a replica."""
+    """A change of a replica."""
 
     drain: Annotated[bool, Field(strict=True)]
     """Whether it gets no more requests; those that have begun go on to their end."""
 
 
-def drain_replica(now: AdminState, name: str, label: str, *, is_drained: bool) -> State:
+def drain_replica(
+    name: str, label: str, is_drained: bool, now: AdminState, folder: StateFolder, stop: Event
+) -> Changed:
     """The state in which a replica is drained, or is not."""
     expert = now.experts.get(name)
     if expert is None:
@@ -132,11 +146,11 @@ def drain_replica(now: AdminState, name: str, label: str, *, is_drained: bool) -
     if label not in labels:
         message = f"no replica {label[:200]!r} of {name!r}: there are {', '.join(labels)}"
         raise ApiError(404, message, "replica_not_found")
-    return now.state.with_drained(name, label, is_drained=is_drained)
+    return Changed(now.state.with_drained(name, label, is_drained=is_drained))
 
 
 def remove_expert(
-    now: AdminState, folder: StateFolder, name: str, stop: Event, *, keep_domain: bool, scorer: ScorerChoice
+    name: str, keep_domain: bool, scorer: ScorerChoice, now: AdminState, folder: StateFolder, stop: Event
 ) -> Changed:
     """The state without an expert; with `keep_domain` the router keeps its domain, and others answer its prompts."""
     config, routed = now.config, name in now.router.experts
@@ -157,25 +171,26 @@ def remove_expert(
         if len(now.router.experts) == 1:
             raise ApiError(409, f"{name!r} is the only domain of the router: add another first", "last_expert")
         router, found = _refit(now, folder, "remove", ExpertAddition(name=name, scorer=scorer), stop)
-        return replace(state, router=router), found
-    return state, None
+        return Changed(replace(state, router=router), found)
+    return Changed(state)
 
 
-def choose_router(now: AdminState, given: RouterReplacement | None) -> State:
+def choose_router(given: RouterReplacement | None, now: AdminState, folder: StateFolder, stop: Event) -> Changed:
     """The state with another router, or with the configured one again."""
     if given is None:
-        return replace(now.state, router=None)
-    if is_address(given.path):
-        check_scheme(given.path)
-    if is_address(given.path) and hide_user(given.path) != given.path:
-        raise ApiError(422, "path: must not hold a user or password: use the environment", "invalid_field", "path")
-    if not is_address(given.path) and not Path(given.path).is_absolute():
-        raise ApiError(422, f"path: must be absolute, found {given.path[:200]!r}", "invalid_field", "path")
-    return replace(now.state, router=RouterChoice(given.path))
+        return Changed(replace(now.state, router=None))
+    path = given.path
+    if is_address(path):
+        check_scheme(path)
+        if hide_user(path) != path:
+            raise ApiError(422, "path: must not hold a user or password: use the environment", "invalid_field", "path")
+    elif not Path(path).is_absolute():
+        raise ApiError(422, f"path: must be absolute, found {path[:200]!r}", "invalid_field", "path")
+    return Changed(replace(now.state, router=RouterChoice(path)))
 
 
 def check_changeable(now: AdminState, otherwise: str) -> None:
-    """Refuse to change the domains of a router at an address, or of a serving copy."""
+    """Reject a change of the domains of a router at an address, or of a serving copy."""
     path = now.follower.shown
     if is_address(path):
         raise ApiError(
@@ -194,7 +209,7 @@ def check_changeable(now: AdminState, otherwise: str) -> None:
 
 
 def _check_variables(expert: ExpertConfig, config: Config) -> None:
-    """An admin must not be able to send any secret of this process to an address of their choice."""
+    """Reject variables by which an admin could send a secret of this process to another address."""
     allowed = {name for known in config.experts for name in known.list_variables()}
     named = [name for name in expert.list_variables() if not name.startswith(EXPERT_VARIABLE_PREFIX)]
     found = next((name for name in named if name not in allowed), None)

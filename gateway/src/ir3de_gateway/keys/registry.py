@@ -21,7 +21,7 @@ from ir3de_gateway.keys.client_key import ANYBODY, ClientKey, build_unreadable_e
 from ir3de_gateway.keys.keys_file import KeyEntry, KeysFile, parse_moment, read_keys_file
 from ir3de_gateway.store.limits import FileLimits, Limits
 from ir3de_gateway.store.numbers import DamagedNumbersError
-from ir3de_gateway.store.usage import Used
+from ir3de_gateway.store.usage import REQUESTS, TOKENS, Used
 from ir3de_gateway.store.workers import WorkerNotes, get_worker_folder, is_first_report
 
 CHECK_INTERVAL_S = 1.0  # between two checks of the keys file
@@ -193,10 +193,10 @@ def describe_key(key: ClientKey, experts: Iterable[str]) -> dict[str, Any]:
             "month": _describe_period(usage.month) | {"estimated": usage.estimated},
         },
         "resets": {  # when all requests and tokens have left the minute, and when the day and the month end
-            "requests": format_moment(now + usage.find_requests_reset()),
-            "tokens": format_moment(now + usage.find_tokens_reset()),
-            "day": format_moment(usage.day_ends),
-            "month": format_moment(usage.month_ends),
+            "requests": format_moment(now + usage.find_reset(REQUESTS)),
+            "tokens": format_moment(now + usage.find_reset(TOKENS)),
+            "day": format_moment(usage.periods[0].ends),
+            "month": format_moment(usage.periods[1].ends),
         },
         "by_expert": [  # of this month
             {"expert": name, **_describe_period(totals.month), "estimated": totals.estimated}

@@ -12,7 +12,17 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from ir3de_gateway.store.numbers import NumberFile, NumberRow, Row, check_numbers, find_worker_row
-from ir3de_gateway.store.usage import COSTS, TOTALS_WIDTH, WIDTH, Totals, Usage
+from ir3de_gateway.store.usage import (
+    COSTS,
+    DAY_COST,
+    MONTH_COST,
+    REQUESTS,
+    TOKENS,
+    TOTALS_WIDTH,
+    WIDTH,
+    Totals,
+    Usage,
+)  # fmt: skip
 
 USAGE_FILE, EXPERTS_FILE = "keys.numbers", "keys-experts.numbers"  # in the state folder
 IN_FLIGHT_RETRY_S = 1.0  # when to retry where requests in flight have reserved the rest
@@ -174,7 +184,7 @@ class FileLimits:
             usage = Usage(numbers, now)
             rejection = _find_spent(usage, account, limits) if spends else None
             if rejection is None and (most := limits.requests_per_minute) is not None and usage.requests >= most:
-                wait = usage.find_requests_wait(usage.requests - most + 1)
+                wait = usage.find_wait(REQUESTS, usage.requests - most + 1)
                 rejection = Rejection("requests_per_minute", most, wait)
             if rejection is None and (most := limits.concurrent) is not None and account.sum(_IN_FLIGHT) >= most:
                 rejection = Rejection("concurrent", most, IN_FLIGHT_RETRY_S)
@@ -217,9 +227,9 @@ class FileLimits:
             try:
                 numbers = self._file.read(account.row)
                 usage = Usage(numbers, now)
-                usage.add(tokens - charged.tokens, cost - charged.cost, since=charged.since)
-                if spent is not None and spent.is_estimated:
-                    usage.add_estimated()
+                is_estimated = spent is not None and spent.is_estimated
+                more = tokens - charged.tokens, cost - charged.cost
+                usage.add(*more, since=charged.since, is_estimated=is_estimated)
                 self._file.write(account.row, numbers)
             finally:
                 if spent is not None:
@@ -232,11 +242,9 @@ class FileLimits:
         totals = Totals(numbers, now)
         if instead is None:
             totals.add_request()
-            totals.add(spent.tokens, spent.cost, since=now)
-        else:
-            totals.add(spent.tokens - instead.tokens, spent.cost - instead.cost, since=instead.since)
-        if spent.is_estimated:
-            totals.add_estimated()
+        before = instead or Charge(0, 0.0, int(now))
+        more = spent.tokens - before.tokens, spent.cost - before.cost
+        totals.add(*more, since=before.since, is_estimated=spent.is_estimated)
         self._expert_file.write(row, numbers)
 
     def read_rates(self, key: str, limits: Limits, now: float) -> Rates:
@@ -273,20 +281,23 @@ class FileLimits:
 def _find_rates(usage: Usage, limits: Limits) -> Rates:
     requests = tokens = None
     if (most := limits.requests_per_minute) is not None:
-        requests = RateState(most, max(0, most - usage.requests), usage.find_requests_reset())
+        used = usage.requests
+        requests = RateState(most, max(0, most - used), usage.find_reset(REQUESTS) if used else 0.0)
     if (most := limits.tokens_per_minute) is not None:
-        tokens = RateState(most, max(0, most - usage.tokens), usage.find_tokens_reset())
+        used = usage.tokens
+        tokens = RateState(most, max(0, most - used), usage.find_reset(TOKENS) if used else 0.0)
     return Rates(requests, tokens)
 
 
 def _find_spent(usage: Usage, account: _Account, limits: Limits) -> Rejection | None:
     """The limit of cost or tokens that has been reached; of several, the one with the longest wait."""
-    if (most := limits.budget_per_month) is not None and (cost := usage.month_cost) >= most:
-        return _reject("budget_per_month", most, cost, account.sum(_RESERVED_COST), usage.month_ends - usage.now)
-    if (most := limits.budget_per_day) is not None and (cost := usage.day_cost) >= most:
-        return _reject("budget_per_day", most, cost, account.sum(_RESERVED_COST), usage.day_ends - usage.now)
+    numbers, (day, month), now = usage.numbers, usage.periods, usage.now
+    if (most := limits.budget_per_month) is not None and (cost := numbers[MONTH_COST]) >= most:
+        return _reject("budget_per_month", most, cost, account.sum(_RESERVED_COST), month.ends - now)
+    if (most := limits.budget_per_day) is not None and (cost := numbers[DAY_COST]) >= most:
+        return _reject("budget_per_day", most, cost, account.sum(_RESERVED_COST), day.ends - now)
     if (limit := limits.tokens_per_minute) is not None and (used := usage.tokens) >= limit:
-        wait = usage.find_tokens_wait(used - limit + 1)
+        wait = usage.find_wait(TOKENS, used - limit + 1)
         return _reject("tokens_per_minute", limit, used, account.sum(_RESERVED_TOKENS), wait)
     return None
 

@@ -241,7 +241,7 @@ class NumberFile(_RowFile):
         row.last = numbers
         if row.place is not None:
             try:
-                os.pwrite(self._file, numbers.tobytes(), row.place)
+                os.pwrite(self._file, numbers, row.place)
             except OSError as error:
                 self._warn("numbers in %s cannot be written, so this worker counts alone: %s", error)
 

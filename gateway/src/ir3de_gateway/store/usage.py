@@ -6,6 +6,7 @@ Usage leaves the window sixty seconds after its second began. Days and months ar
 
 from __future__ import annotations
 
+from array import array
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import NamedTuple
@@ -14,15 +15,14 @@ from ir3de_gateway.store.numbers import Numbers
 
 WINDOW_S = 60
 
-_DAY, _DAY_REQUESTS, _DAY_TOKENS, _DAY_COST = range(4)  # which day it is, and its numbers
-_MONTH, _MONTH_REQUESTS, _MONTH_TOKENS, _MONTH_COST = range(4, 8)
-_ESTIMATED = 8  # requests of this month whose tokens were estimated
-COSTS = (_DAY_COST, _MONTH_COST)  # all others are counts
+# places of a row: which day it is and its numbers, which month it is and its numbers, and the seconds of the minute
+DAY, DAY_REQUESTS, DAY_TOKENS, DAY_COST, MONTH, MONTH_REQUESTS, MONTH_TOKENS, MONTH_COST, ESTIMATED = range(9)
+COSTS = (DAY_COST, MONTH_COST)  # all others are counts
 TOTALS_WIDTH = 12
-_SECOND = 12  # the last one of the window
-_REQUESTS = 16  # of the seconds of the window
-_TOKENS = _REQUESTS + WINDOW_S
-WIDTH = _TOKENS + WINDOW_S
+SECOND = 12  # the last one of the window
+REQUESTS = 16  # of the seconds of the window
+TOKENS = REQUESTS + WINDOW_S
+WIDTH = TOKENS + WINDOW_S
 
 
 class Period(NamedTuple):
@@ -66,83 +66,59 @@ def find_periods(now: float) -> tuple[Period, Period]:
 class Totals:
     """Requests, tokens and cost of this day and this month."""
 
-    __slots__ = ("_numbers", "_periods", "now")
+    __slots__ = ("now", "numbers", "periods")
 
     def __init__(self, numbers: Numbers, now: float) -> None:
         """Numbers of a day or a month that is over become zero."""
-        self._numbers, self.now = numbers, now
-        self._periods = day, month = _find_periods(int(now // 3_600))
-        if numbers[_DAY] != day.number:
-            numbers[_DAY : _DAY_COST + 1] = type(numbers)("d", (day.number, 0.0, 0.0, 0.0))
-        if numbers[_MONTH] != month.number:
-            numbers[_MONTH : _ESTIMATED + 1] = type(numbers)("d", (month.number, 0.0, 0.0, 0.0, 0.0))
+        self.numbers, self.now = numbers, now
+        self.periods = day, month = _find_periods(int(now // 3_600))
+        if numbers[DAY] != day.number:
+            numbers[DAY:MONTH] = array("d", (day.number, 0.0, 0.0, 0.0))
+        if numbers[MONTH] != month.number:
+            numbers[MONTH : ESTIMATED + 1] = array("d", (month.number, 0.0, 0.0, 0.0, 0.0))
 
     @property
     def day(self) -> Used:
-        requests, tokens, cost = self._numbers[_DAY_REQUESTS : _DAY_COST + 1]
+        requests, tokens, cost = self.numbers[DAY_REQUESTS:MONTH]
         return Used(int(requests), int(tokens), cost)
 
     @property
     def month(self) -> Used:
-        requests, tokens, cost = self._numbers[_MONTH_REQUESTS : _MONTH_COST + 1]
+        requests, tokens, cost = self.numbers[MONTH_REQUESTS:ESTIMATED]
         return Used(int(requests), int(tokens), cost)
 
     @property
     def estimated(self) -> int:
         """Requests of this month whose tokens were estimated."""
-        return int(self._numbers[_ESTIMATED])
-
-    @property
-    def day_ends(self) -> float:
-        return self._periods[0].ends
-
-    @property
-    def month_ends(self) -> float:
-        return self._periods[1].ends
-
-    @property
-    def day_cost(self) -> float:
-        return self._numbers[_DAY_COST]
-
-    @property
-    def month_cost(self) -> float:
-        return self._numbers[_MONTH_COST]
+        return int(self.numbers[ESTIMATED])
 
     def add_request(self) -> None:
-        self._numbers[_DAY_REQUESTS] += 1.0
-        self._numbers[_MONTH_REQUESTS] += 1.0
+        self.numbers[DAY_REQUESTS] += 1.0
+        self.numbers[MONTH_REQUESTS] += 1.0
 
     def cancel_request(self, since: float) -> None:
         """Uncount a request of the second `since` that was rejected after all."""
-        for place in self._list_current(since, _DAY_REQUESTS, _MONTH_REQUESTS):
-            self._add_at(place, -1.0)
+        for place, now, then in zip((DAY_REQUESTS, MONTH_REQUESTS), self.periods, find_periods(since), strict=True):
+            if now == then:
+                self.numbers[place] = max(0.0, self.numbers[place] - 1.0)
 
-    def add_estimated(self) -> None:
-        self._numbers[_ESTIMATED] += 1.0
-
-    def add(self, tokens: float, cost: float, *, since: float) -> None:
+    def add(self, tokens: float, cost: float, *, since: float, is_estimated: bool = False) -> None:
         """Add tokens and cost of a request of the second `since`; negative numbers give back what was reserved.
 
         What was reserved in a day or a month that is over is not given back to the current one.
         """
-        if tokens:
-            places = (_DAY_TOKENS, _MONTH_TOKENS)
-            for place in places if tokens > 0 else self._list_current(since, *places):
-                self._add_at(place, tokens)
-        if cost:
-            for place in COSTS if cost > 0 else self._list_current(since, *COSTS):
-                self._add_at(place, cost)
-
-    def _add_at(self, place: int, more: float) -> None:
-        total = self._numbers[place] + more
-        self._numbers[place] = total if total > 0.0 else 0.0  # sums of floats depend on their order
-
-    def _list_current(self, since: float, of_day: int, of_month: int) -> tuple[int, ...]:
-        """Those of the two places whose period has not changed since a moment."""
-        day, month = self._periods
-        if since // 86_400 == day.number:
-            return of_day, of_month
-        return (of_month,) if find_periods(since)[1].number == month.number else ()
+        numbers, (day, month) = self.numbers, self.periods
+        is_today = since // 86_400 == day.number
+        is_this_month = is_today or find_periods(since)[1].number == month.number
+        for place, more, is_current in (
+            (DAY_TOKENS, tokens, is_today), (MONTH_TOKENS, tokens, is_this_month),
+            (DAY_COST, cost, is_today), (MONTH_COST, cost, is_this_month),
+        ):  # fmt: skip
+            if is_current or more > 0:
+                total = numbers[place] + more
+                numbers[place] = total if total > 0.0 else 0.0  # sums of floats depend on their order
+        if is_estimated:
+            numbers[ESTIMATED] += 1.0
 
 
 class Usage(Totals):
@@ -152,76 +128,59 @@ class Usage(Totals):
 
     def __init__(self, numbers: Numbers, now: float) -> None:
         """Numbers of seconds that have left the window become zero."""
-        super().__init__(numbers, now)
-        second, last = int(now // 1), int(numbers[_SECOND])
-        self.second = second
-        if second == last:
+        Totals.__init__(self, numbers, now)
+        second, last = int(now), int(numbers[SECOND])
+        self.second = last if 0 < last - second < WINDOW_S else second  # the clock may be set back a little
+        if self.second == last:
             return
-        if 0 < last - second < WINDOW_S:  # the clock was set back a little
-            self.second = last
-            return
-        if not 0 <= second - last < WINDOW_S:
-            numbers[_REQUESTS:] = type(numbers)("d", bytes(16 * WINDOW_S))
-        else:
-            for gone in range(last + 1, second + 1):
-                numbers[_REQUESTS + gone % WINDOW_S] = numbers[_TOKENS + gone % WINDOW_S] = 0.0
-        numbers[_SECOND] = second
+        if not 0 < second - last < WINDOW_S:
+            numbers[REQUESTS:] = array("d", bytes(16 * WINDOW_S))
+        for gone in range(max(last, second - WINDOW_S) + 1, second + 1):
+            numbers[REQUESTS + gone % WINDOW_S] = numbers[TOKENS + gone % WINDOW_S] = 0.0
+        numbers[SECOND] = second
 
     @property
     def requests(self) -> int:
         """Requests of the minute."""
-        return int(sum(self._numbers[_REQUESTS:_TOKENS]))
+        return int(sum(self.numbers[REQUESTS:TOKENS]))
 
     @property
     def tokens(self) -> int:
         """Tokens of the minute, with those that requests in flight have reserved."""
-        return int(sum(self._numbers[_TOKENS:WIDTH]))
+        return int(sum(self.numbers[TOKENS:WIDTH]))
 
     def add_request(self) -> None:
-        super().add_request()
-        self._numbers[_REQUESTS + self.second % WINDOW_S] += 1.0
+        Totals.add_request(self)
+        self.numbers[REQUESTS + self.second % WINDOW_S] += 1.0
 
     def cancel_request(self, since: float) -> None:
-        super().cancel_request(since)
+        Totals.cancel_request(self, since)
         if 0 <= self.second - since < WINDOW_S:
-            self._add_at(_REQUESTS + int(since) % WINDOW_S, -1.0)
+            place = REQUESTS + int(since) % WINDOW_S
+            self.numbers[place] = max(0.0, self.numbers[place] - 1.0)
 
-    def add(self, tokens: float, cost: float, *, since: float) -> None:
+    def add(self, tokens: float, cost: float, *, since: float, is_estimated: bool = False) -> None:
         """What a request of more than a minute used beyond its reservation counts in the current second."""
-        super().add(tokens, cost, since=since)
-        if 0 <= self.second - since < WINDOW_S:
-            self._add_at(_TOKENS + int(since) % WINDOW_S, tokens)
-        elif tokens > 0:
-            self._add_at(_TOKENS + self.second % WINDOW_S, tokens)
+        Totals.add(self, tokens, cost, since=since, is_estimated=is_estimated)
+        is_within = 0 <= self.second - since < WINDOW_S
+        if is_within or tokens > 0:
+            place = TOKENS + int(since if is_within else self.second) % WINDOW_S
+            self.numbers[place] = max(0.0, self.numbers[place] + tokens)
 
-    def find_requests_wait(self, least: int) -> float:
-        """Seconds until at least so many requests have left the window."""
-        return self._find_wait(_REQUESTS, least)
-
-    def find_tokens_wait(self, least: int) -> float:
-        """Seconds until at least so many tokens have left the window."""
-        return self._find_wait(_TOKENS, least)
-
-    def find_requests_reset(self) -> float:
-        """Seconds until all requests have left the window."""
-        return self._find_reset(_REQUESTS)
-
-    def find_tokens_reset(self) -> float:
-        """Seconds until all tokens have left the window."""
-        return self._find_reset(_TOKENS)
-
-    def _find_reset(self, first: int) -> float:
+    def find_reset(self, first: int) -> float:
+        """Seconds until all requests, or all tokens, have left the window; `first` is `REQUESTS` or `TOKENS`."""
         for second in range(self.second, self.second - WINDOW_S, -1):
-            if self._numbers[first + second % WINDOW_S]:
+            if self.numbers[first + second % WINDOW_S]:
                 return max(0.0, second + WINDOW_S - self.now)
         return 0.0
 
-    def _find_wait(self, first: int, least: int) -> float:
+    def find_wait(self, first: int, least: int) -> float:
+        """Seconds until at least so many of them have left the window."""
         moment = self.now
         for second in range(self.second - WINDOW_S + 1, self.second + 1):
             if least <= 0:
                 break
-            if number := self._numbers[first + second % WINDOW_S]:
+            if number := self.numbers[first + second % WINDOW_S]:
                 least -= int(number)
                 moment = second + WINDOW_S
         return max(0.0, moment - self.now)
