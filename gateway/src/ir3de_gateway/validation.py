@@ -39,7 +39,7 @@ class RouterFacts:
     path: str
     digest: str  # SHA-256 over all of it
     experts: tuple[str, ...]
-    tells_out_of_domain: bool  # whether it calls any prompt out of domain
+    tells_out_of_domain: bool  # whether it can find a prompt out of domain
 
 
 class CheckedConfig(NamedTuple):

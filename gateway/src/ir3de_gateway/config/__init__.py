@@ -1,1 +1,1 @@
-"""The configuration: its fields, the YAML file they are read from, and what is said about mistakes in it."""
+"""The configuration: its fields, the YAML file, and messages about mistakes in it."""

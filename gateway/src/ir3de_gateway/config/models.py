@@ -91,12 +91,8 @@ class Pinning(Part):
     ttl: float = Field(1_800.0, ge=0, le=31_536_000)
     """Seconds after its last request that a conversation stays with its expert; 0 turns pinning off."""
     headers: tuple[str, ...] = (
-        "x-session-id",
-        "x-conversation-id",
-        "x-litellm-session-id",
-        "session-id",
-        "x-thread-id",
-    )
+        "x-session-id", "x-conversation-id", "x-litellm-session-id", "session-id", "x-thread-id",
+    )  # fmt: skip
     """Request headers that may name the conversation."""
     stored_ttl: float = Field(2_592_000.0, ge=0, le=31_536_000)
     """Seconds that the gateway knows the expert of a response, file or batch that was made through it; 30 days by
@@ -131,15 +127,8 @@ class Routing(Part):
     shadow: str | None = None
     """Route and log, but send everything to this expert."""
     forward_headers: tuple[str, ...] = (
-        "accept-language",
-        "user-agent",
-        "openai-*",
-        "anthropic-*",
-        "traceparent",
-        "tracestate",
-        "baggage",
-        "x-*",
-    )
+        "accept-language", "user-agent", "openai-*", "anthropic-*", "traceparent", "tracestate", "baggage", "x-*",
+    )  # fmt: skip
     """Request headers that experts get. A * covers no keys, tokens, cookies, names, accounts or addresses of clients,
     and no other path or method: name those in full, such as openai-organization."""
     provenance: tuple[Literal["headers", "body"], ...] = ("headers", "body")

@@ -1,4 +1,4 @@
-"""A YAML 1.2 parser that knows the line of every field: `no` is a string, `1e3` a number, no key occurs twice."""
+"""A YAML 1.2 parser with the line of every field: `no` is a string, `1e3` a number, and duplicate keys are errors."""
 
 from __future__ import annotations
 
@@ -78,13 +78,15 @@ def read(path: Path, what: str = "configuration", advice: str = "") -> Document:
 
 def parse(text: str, name: str) -> Document:
     """Parse a text; `name` is for error messages."""
-    _refuse_control_characters(text, name)
+    if found := yaml.reader.Reader.NON_PRINTABLE.search(text):
+        line = text.count("\n", 0, found.start()) + 1
+        raise InputError(f"{name}, line {line}: the character U+{ord(found.group()):04X} is not allowed in YAML")
     loader = _Loader(text)
     try:
         root = loader.get_single_node()
         value = None if root is None else _construct(loader, root, name)
     except yaml.MarkedYAMLError as error:
-        raise InputError(f"{name}{_format_line(error)}: this is not YAML: {_describe_error(error)}") from None
+        raise InputError(f"{name}{_describe_error(error)}") from None
     except RecursionError:
         raise InputError(f"{name}: the nesting is too deep for a configuration") from None
     finally:
@@ -97,11 +99,7 @@ def _construct(loader: _Loader, root: yaml.Node, name: str) -> Any:
         raise InputError(f"{name}, line {line + 1}: {key!r} occurs twice, first in line {first + 1}: keep one of them")
     try:
         return loader.construct_document(root)
-    except (
-        ValueError,
-        TypeError,
-        OverflowError,
-    ) as error:  # such as a number of ten thousand digits
+    except (ValueError, TypeError, OverflowError) as error:  # such as a number of ten thousand digits
         raise InputError(f"{name}: this is not YAML: {error}") from None
 
 
@@ -138,19 +136,9 @@ def _find_child(node: yaml.Node, step: str | int) -> tuple[int, yaml.Node] | Non
     return None
 
 
-def _refuse_control_characters(text: str, name: str) -> None:
-    found = yaml.reader.Reader.NON_PRINTABLE.search(text)
-    if found:
-        line = text.count("\n", 0, found.start()) + 1
-        raise InputError(f"{name}, line {line}: the character U+{ord(found.group()):04X} is not allowed in YAML")
-
-
-def _format_line(error: yaml.MarkedYAMLError) -> str:
-    mark = error.problem_mark or error.context_mark
-    return "" if mark is None else f", line {mark.line + 1}"
-
-
 def _describe_error(error: yaml.MarkedYAMLError) -> str:
-    """PyYAML's message without the excerpt of the file, which may hold a secret."""
+    """PyYAML's message with its line, but without the excerpt of the file, which may hold a secret."""
+    mark = error.problem_mark or error.context_mark
+    line = "" if mark is None else f", line {mark.line + 1}"
     message = ", ".join(part for part in (error.context, error.problem) if part) or "it cannot be read"
-    return message + " (indent with spaces, not with tabs)" * ("\\t" in message)
+    return f"{line}: this is not YAML: {message}" + " (indent with spaces, not with tabs)" * ("\\t" in message)

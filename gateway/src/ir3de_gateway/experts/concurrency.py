@@ -10,7 +10,7 @@ from time import monotonic
 
 from ir3de_gateway.store.numbers import Row
 
-POLL_INTERVAL_S = 0.01  # between two looks for a place that another worker has freed
+POLL_INTERVAL_S = 0.01  # between two looks for a slot that another worker has freed
 
 
 class LimitReached(Exception):  # noqa: N818 - a state of the expert, not a mistake
@@ -41,7 +41,7 @@ class ConcurrencyLimit:
 
     @property
     def waiting_here(self) -> int:
-        """Those of this worker."""
+        """Requests that wait in this worker."""
         return len(self._waiters)
 
     async def acquire(self) -> None:
@@ -75,7 +75,7 @@ class ConcurrencyLimit:
             self._give_back()
 
     def _pass_on(self) -> bool:
-        """Give a slot that is taken already to the next waiter; False if there is none."""
+        """Pass a taken slot to the next waiter; False if there is none."""
         while self._waiters and self._is_next():
             waiter = self._waiters.popleft()
             self._queue_changed()
@@ -84,10 +84,10 @@ class ConcurrencyLimit:
                 return True
         return False
 
-    # what differs if all workers share the limit
+    # overridden if all workers share the limit
 
     def _take(self) -> bool:
-        """Take a slot, if one is free and nobody else has waited longer."""
+        """Take a slot if one is free and no other request has waited longer."""
         if self._in_use >= self.limit:
             return False
         self._in_use += 1
@@ -97,18 +97,18 @@ class ConcurrencyLimit:
         self._in_use -= 1
 
     def _enter(self, waiter: _Waiter) -> bool:
-        """Join the queue, if there is room."""
+        """Join the queue if it is not full."""
         if len(self._waiters) >= self._queue_length:
             return False
         self._waiters.append(waiter)
         return True
 
     def _is_next(self) -> bool:
-        """Whether nobody has waited longer than the first waiter here."""
+        """Whether the first waiter here has waited longest."""
         return True
 
     def _queue_changed(self) -> None:
-        """The queue has become shorter."""
+        """Called when the queue changes."""
 
 
 def create_limit(limit: int, queue: int, wait: float, workers: int, row: Row | None) -> ConcurrencyLimit:
@@ -122,10 +122,10 @@ _IN_USE, _WAITING, _OLDEST = range(3)  # of each worker; the oldest is when its 
 
 
 class SharedConcurrencyLimit(ConcurrencyLimit):
-    """A limit of all workers together: what each of them uses is in a row of their table.
+    """A limit of all workers together: a row of their table holds the slots that each of them uses.
 
-    Whoever has waited longest gets the next slot, whichever worker it waits in. A worker cannot wake those of another:
-    the first waiter of each worker looks every few milliseconds.
+    The request that has waited longest gets the next slot, in whichever worker. A worker cannot wake a request of
+    another one: the first waiter of each worker polls every few milliseconds.
     """
 
     def __init__(self, limit: int, queue: int, wait: float, row: Row) -> None:
@@ -156,7 +156,7 @@ class SharedConcurrencyLimit(ConcurrencyLimit):
             return True
 
     def _give_back(self) -> None:
-        self._row.own[_IN_USE] -= 1.0  # nobody else writes it, so the lock is not needed
+        self._row.own[_IN_USE] -= 1.0  # only this worker writes it, so no lock is needed
 
     def _enter(self, waiter: _Waiter) -> bool:
         with self._row.table.lock:
@@ -172,7 +172,7 @@ class SharedConcurrencyLimit(ConcurrencyLimit):
         return not self._is_older_elsewhere()
 
     def _is_older_elsewhere(self) -> bool:
-        """Whether another worker has a waiter that came earlier. One that is overdue may hang: nobody waits for it."""
+        """Whether another worker has an earlier waiter. An overdue one is ignored: its worker may hang."""
         arrived = self._waiters[0].arrived if self._waiters else inf
         overdue = monotonic() - self.wait
         return any(overdue < oldest < arrived for oldest in self._row.list_all(_OLDEST) if oldest)
