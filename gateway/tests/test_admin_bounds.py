@@ -23,7 +23,7 @@ from ir3de_gateway.admin.administration import Caller
 from ir3de_gateway.admin.fit_process import FitOrder, fit
 from ir3de_gateway.admin.router_source import AddressSource, FetchBudget, FetchError
 from ir3de_gateway.api_errors import ApiError
-from ir3de_gateway.threads import Stopped, call_within, run_in_thread
+from ir3de_gateway.background import Stopped, call_within, run_in_thread
 from running_gateway import served
 from test_state import largest_file, upstream_only, worker
 

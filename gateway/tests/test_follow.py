@@ -16,7 +16,8 @@ from ir3de.errors import ArtifactError, InputError
 from ir3de.files.remote import hide_user
 from ir3de.files.router_folder import read_header
 from ir3de.fitting import loading
-from ir3de_gateway.admin.router_source import FolderSource, RouterFollower, repeat
+from ir3de_gateway.admin.router_source import FolderSource, RouterFollower
+from ir3de_gateway.background import repeat
 from saved import assert_same_router, edit, first_router, part, second_router
 
 

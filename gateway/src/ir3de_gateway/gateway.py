@@ -11,9 +11,9 @@ from time import time
 
 from ir3de.errors import InputError
 from ir3de_gateway.admin.administration import Administration, open_admin_state
-from ir3de_gateway.admin.router_source import repeat
 from ir3de_gateway.admin.state import StateFolder, find_state_folder
 from ir3de_gateway.api_errors import ApiError
+from ir3de_gateway.background import repeat, run_in_thread
 from ir3de_gateway.config.models import Config
 from ir3de_gateway.experts.health import HealthChecker
 from ir3de_gateway.experts.snapshot import LiveSnapshot, Snapshot
@@ -25,7 +25,6 @@ from ir3de_gateway.store.pins import TIDY_INTERVAL_S, Pins, create_pins
 from ir3de_gateway.store.workers import get_worker_folder
 from ir3de_gateway.telemetry.observer import Observer
 from ir3de_gateway.telemetry.tracing import Tracing
-from ir3de_gateway.threads import run_in_thread
 from ir3de_gateway.transport.pool import HttpTransport
 
 

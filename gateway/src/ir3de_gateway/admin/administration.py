@@ -35,13 +35,12 @@ from ir3de_gateway.admin.changes import (
     remove_expert,
 )
 from ir3de_gateway.admin.fit_process import FitFailed
-from ir3de_gateway.admin.router_source import FetchBudget, FetchError, RouterFollower, repeat
+from ir3de_gateway.admin.router_source import FetchBudget, FetchError, RouterFollower
 from ir3de_gateway.admin.state import STATE, State, StateFolder
 from ir3de_gateway.api_errors import ApiError
+from ir3de_gateway.background import Stopped, release_memory, repeat, run_in_thread
 from ir3de_gateway.config.models import Config
 from ir3de_gateway.experts.snapshot import LiveSnapshot
-from ir3de_gateway.memory import release_memory
-from ir3de_gateway.threads import Stopped, run_in_thread
 
 RELEASE_DELAY_S = 5.0  # from a change of the router to giving back the memory of the one before
 STATE_CHECK_S = 1.0  # between two checks of the state file

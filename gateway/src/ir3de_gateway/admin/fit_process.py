@@ -27,7 +27,7 @@ from typing import Any, Literal
 from ir3de import errors
 from ir3de.errors import InputError, IR3DEError
 from ir3de.serving import ScorerChoice
-from ir3de_gateway.threads import STOP_CHECK_S, Stopped
+from ir3de_gateway.background import STOP_CHECK_S, Stopped
 
 STATISTICS_SUFFIXES = (".stats", ".safetensors")
 

@@ -8,14 +8,13 @@ one warning, and the current router goes on serving.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import logging
 import os
 import shutil
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +35,7 @@ from ir3de.serving import (
     read_header_file,
     stamp,
 )
-from ir3de_gateway.threads import Stopped, call_within
+from ir3de_gateway.background import Stopped, call_within
 
 if TYPE_CHECKING:
     from ir3de import Router
@@ -351,17 +350,3 @@ class RouterFollower:
 def is_address(location: str) -> bool:
     """Whether it is an address, and not a folder of this machine."""
     return "://" in location
-
-
-async def repeat(action: Callable[[], Awaitable[object]], seconds: Callable[[], float]) -> None:
-    """Call `action` every so many seconds. An error does not stop it, and is logged once if it repeats."""
-    last_error = ""
-    while True:
-        await asyncio.sleep(seconds())
-        try:
-            await action()
-            last_error = ""
-        except Exception as error:
-            if str(error) != last_error:
-                log.warning("%s", error, exc_info=not isinstance(error, IR3DEError))
-            last_error = str(error)

@@ -20,10 +20,12 @@ from ir3de_gateway.admin.administration import Administration, Caller
 from ir3de_gateway.admin.changes import AdminState, ExpertAddition, ReplicaChange, RouterReplacement
 from ir3de_gateway.admin.router_source import is_address
 from ir3de_gateway.api_errors import ApiError, ClientDisconnect, validate
+from ir3de_gateway.config.experts import Part
 from ir3de_gateway.experts.snapshot import Expert
 from ir3de_gateway.requests.client import read_body
 
 T = TypeVar("T")
+P = TypeVar("P", bound=Part)
 
 MAX_AUDIT_LINES = 10_000  # of the audit log in one answer
 
@@ -36,57 +38,51 @@ async def list_experts(request: Request) -> Response:
 
 async def add_expert(request: Request) -> Response:
     """Add an expert; with `merge`, extend one that exists."""
-    administration = _get_administration(request)
-    more = validate(ExpertAddition, await _read_json(request, administration))
-    found = await _run_unless_left(request, administration.add(more, _read_caller(request)))
-    row = next(row for row in describe_experts(administration.current) if row["name"] == more.name)
+    administration, more = _get_administration(request), await _read(ExpertAddition, request)
+    found = await _run_while_connected(request, administration.add(more, _read_caller(request)))
+    row = _find_row(describe_experts(administration.current), more.name)
     return _respond(administration, {**row, "change": found}, status=200 if more.merge else 201)
 
 
 async def remove_expert(request: Request) -> Response:
     """Remove an expert; its requests in flight finish."""
-    administration, domain = _get_administration(request), _read_option(request, "domain", "keep")
-    name, scorer = request.path_params["name"], _read_option(request, "scorer", "choose")
-    options: Any = {"keep_domain": domain is not None, "scorer": scorer or "keep"}
-    found = await _run_unless_left(request, administration.remove(name, _read_caller(request), **options))
+    administration, name = _get_administration(request), request.path_params["name"]
+    keep_domain = _read_option(request, "domain", "keep") is not None
+    scorer: Any = _read_option(request, "scorer", "choose") or "keep"
+    change = administration.remove(name, _read_caller(request), keep_domain=keep_domain, scorer=scorer)
+    found = await _run_while_connected(request, change)
     return _respond(administration, {"name": name, "removed": True, "change": found})
 
 
 async def change_replica(request: Request) -> Response:
     """Drain a replica of an expert, or give it requests again."""
-    administration, name, label = _get_administration(request), *_read_replica(request)
-    wanted = validate(ReplicaChange, await _read_json(request, administration))
+    administration, wanted = _get_administration(request), await _read(ReplicaChange, request)
+    name, label = request.path_params["name"], request.path_params["replica"]
     change = administration.drain(name, label, _read_caller(request), is_drained=wanted.drain)
-    await _run_unless_left(request, change)
-    rows = next(row["replicas"] for row in describe_experts(administration.current) if row["name"] == name)
-    return _respond(administration, next(row for row in rows if row["name"] == label))
+    await _run_while_connected(request, change)
+    replicas = _find_row(describe_experts(administration.current), name)["replicas"]
+    return _respond(administration, _find_row(replicas, label))
 
 
 async def show_router(request: Request) -> Response:
     """The router that serves, and the one that is configured."""
-    return await _respond_with_router(_get_administration(request))
+    administration = _get_administration(request)
+    return _respond(administration, await asyncio.to_thread(describe_router, administration.current))
 
 
 async def replace_router(request: Request) -> Response:
-    """Serve the router in another folder or at another address."""
+    """Serve the router in another folder or at another address, or with DELETE the configured one again."""
     administration = _get_administration(request)
-    given = validate(RouterReplacement, await _read_json(request, administration))
-    await _run_unless_left(request, administration.replace_router(given, _read_caller(request)))
-    return await _respond_with_router(administration)
-
-
-async def restore_router(request: Request) -> Response:
-    """Serve the configured router again."""
-    administration = _get_administration(request)
-    await _run_unless_left(request, administration.replace_router(None, _read_caller(request)))
-    return await _respond_with_router(administration)
+    given = await _read(RouterReplacement, request) if request.method == "PUT" else None
+    await _run_while_connected(request, administration.replace_router(given, _read_caller(request)))
+    return await show_router(request)
 
 
 async def reload(request: Request) -> Response:
     """Read the configuration file again; ?router=configured also drops a router that /admin changed or replaced."""
     administration, router = _get_administration(request), _read_option(request, "router", "configured")
     change = administration.reload(_read_caller(request), configured_router=router is not None)
-    await _run_unless_left(request, change)
+    await _run_while_connected(request, change)
     return _respond(administration, {"reloaded": True, "needs_restart": administration.list_restart_needs()})
 
 
@@ -192,13 +188,8 @@ def _get_administration(request: Request) -> Administration:
     return found
 
 
-def _read_replica(request: Request) -> tuple[str, str]:
-    """The expert and the replica that the path names."""
-    return request.path_params["name"], request.path_params["replica"]
-
-
 def _read_caller(request: Request) -> Caller:
-    """The token itself is never stored: a key has a name, and the first digits of their hashes tell tokens apart."""
+    """The token itself is never stored: a key has a name, and tokens differ in the first digits of their hashes."""
     token = request.headers.get("authorization", "").partition(" ")[2].strip() or request.headers.get("x-api-key", "")
     label = f"token {hashlib.sha256(token.encode()).hexdigest()[:8]}" if token else ""
     if name := request.state.key.name:
@@ -206,19 +197,28 @@ def _read_caller(request: Request) -> Caller:
     return Caller(label, str(getattr(request.state, "request_id", "")), request.headers.get("if-match"))
 
 
-async def _read_json(request: Request, administration: Administration) -> object:
-    limits = administration.live.snapshot.config.server.limits
+async def _read(model: type[P], request: Request) -> P:
+    """The body of a request."""
+    limits = _get_administration(request).current.config.server.limits
     try:
-        return json.loads(await read_body(request.receive, dict(request.scope["headers"]), limits))
+        body = json.loads(await read_body(request.receive, dict(request.scope["headers"]), limits))
     except ClientDisconnect:
         raise ApiError(400, "the client disconnected before the request was complete") from None
     except (ValueError, RecursionError) as error:
         raise ApiError(400, f"the body is not JSON: {error}", "invalid_json") from None
+    return validate(model, body)
 
 
-async def _run_unless_left(request: Request, change: Coroutine[Any, Any, T]) -> T:
+def _read_option(request: Request, name: str, only: str) -> str | None:
+    value = request.query_params.get(name)
+    if value not in (None, only):
+        raise ApiError(422, f"{name}: only {only!r} is possible, found {value[:50]!r}", "invalid_field", name)
+    return value
+
+
+async def _run_while_connected(request: Request, change: Coroutine[Any, Any, T]) -> T:
     """Make a change. If the client disconnects before it is made, it is stopped."""
-    task, left = asyncio.ensure_future(change), asyncio.ensure_future(_wait_until_left(request))
+    task, left = asyncio.ensure_future(change), asyncio.ensure_future(_wait_until_disconnected(request))
     try:
         await asyncio.wait((task, left), return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
@@ -229,20 +229,13 @@ async def _run_unless_left(request: Request, change: Coroutine[Any, Any, T]) -> 
         left.cancel()
 
 
-async def _wait_until_left(request: Request) -> None:
+async def _wait_until_disconnected(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
-def _read_option(request: Request, name: str, only: str) -> str | None:
-    value = request.query_params.get(name)
-    if value not in (None, only):
-        raise ApiError(422, f"{name}: only {only!r} is possible, found {value[:50]!r}", "invalid_field", name)
-    return value
-
-
-async def _respond_with_router(administration: Administration) -> Response:
-    return _respond(administration, await asyncio.to_thread(describe_router, administration.current))
+def _find_row(rows: list[dict[str, Any]], name: str) -> dict[str, Any]:
+    return next(row for row in rows if row["name"] == name)
 
 
 def _respond(administration: Administration, body: dict[str, Any], *, status: int = 200) -> Response:
@@ -255,8 +248,7 @@ routes = [
     Route("/admin/experts/{name:path}", remove_expert, methods=["DELETE"]),
     Route("/admin/experts/{name:path}/replicas/{replica:path}", change_replica, methods=["PUT"]),
     Route("/admin/router", show_router, methods=["GET"]),
-    Route("/admin/router", replace_router, methods=["PUT"]),
-    Route("/admin/router", restore_router, methods=["DELETE"]),
+    Route("/admin/router", replace_router, methods=["PUT", "DELETE"]),
     Route("/admin/reload", reload, methods=["POST"]),
     Route("/admin/audit", show_audit, methods=["GET"]),
 ]

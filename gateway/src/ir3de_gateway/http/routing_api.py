@@ -18,6 +18,7 @@ from starlette.routing import Route
 from ir3de.errors import InputError
 from ir3de.selectors import MAX_TOKENS
 from ir3de_gateway.api_errors import ApiError, ClientDisconnect, build_type_error, validate
+from ir3de_gateway.background import run_in_thread
 from ir3de_gateway.config.experts import Part
 from ir3de_gateway.config.models import Routing
 from ir3de_gateway.http.chat_turns import SpokenTurn, describe_turns
@@ -30,7 +31,6 @@ from ir3de_gateway.requests.json_body import read_json
 from ir3de_gateway.requests.kept_texts import SHORT_CHARS
 from ir3de_gateway.requests.prompt import extract_text, list_user_turns, parse_turns, read_chat
 from ir3de_gateway.requests.token_estimate import Beginning
-from ir3de_gateway.threads import run_in_thread
 from ir3de_gateway.wire import FORMATS
 
 if TYPE_CHECKING:

@@ -1,34 +1,42 @@
-"""Work that may take long or hang, in threads that never keep the gateway from stopping.
-
-`asyncio.to_thread` will not do: the process waits for its threads when it ends.
-"""
+"""What a process does besides requests: work in threads, repeated checks, and memory that is given back."""
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import gc
+import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import Any, TypeVar
 
+from ir3de.errors import IR3DEError
+
 T = TypeVar("T")
 
-STOP_CHECK_S = 0.05  # between two looks whether work is to stop
+STOP_CHECK_S = 0.05  # between two checks whether work is to stop
+GC_THRESHOLD_OBJECTS = 20_000  # new objects between two runs of the garbage collector
+
+_log = logging.getLogger("ir3de.gateway")
 
 
-class Stopped(Exception):  # noqa: N818 - no error: nobody waits for the work any more
-    """The client has left, or the gateway stops."""
+class Stopped(Exception):  # noqa: N818 - not an error
+    """The client has disconnected, or the gateway stops."""
 
 
 async def run_in_thread(function: Callable[..., T], *arguments: Any) -> T:
-    """Call a function in a thread of its own."""
+    """Call a function in a thread of its own.
+
+    It never keeps the process from ending; `asyncio.to_thread` would.
+    """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
     def settle(value: T | None, error: BaseException | None) -> None:
-        if future.done():  # nobody waits any more
+        if future.done():  # the caller was cancelled
             return
         if error is not None:
             future.set_exception(error)
@@ -48,10 +56,24 @@ async def run_in_thread(function: Callable[..., T], *arguments: Any) -> T:
     return await future
 
 
+async def repeat(action: Callable[[], Awaitable[object]], seconds: Callable[[], float]) -> None:
+    """Call `action` every so many seconds. An error does not stop it, and is logged once if it repeats."""
+    last_error = ""
+    while True:
+        await asyncio.sleep(seconds())
+        try:
+            await action()
+            last_error = ""
+        except Exception as error:
+            if str(error) != last_error:
+                _log.warning("%s", error, exc_info=not isinstance(error, IR3DEError))
+            last_error = str(error)
+
+
 def call_within(seconds: float, stop: threading.Event, function: Callable[[threading.Event], T]) -> T:
     """Call a function that may hang. After `seconds` TimeoutError is raised, and `Stopped` once `stop` is set.
 
-    The function gets an event: once it is set nobody waits for the function, which should then end as soon as it can.
+    The function gets an event. Once it is set, the result is no longer needed, and the function should end.
     """
     abandoned, until = threading.Event(), monotonic() + seconds
     results: SimpleQueue[tuple[T | None, BaseException | None]] = SimpleQueue()
@@ -76,3 +98,17 @@ def call_within(seconds: float, stop: threading.Event, function: Callable[[threa
                 raise TimeoutError
     finally:
         abandoned.set()
+
+
+def collect_garbage_rarely() -> None:
+    """Requests leave hardly any reference cycles: collect garbage rarely, and never what existed at the start."""
+    release_memory()
+    gc.freeze()
+    gc.set_threshold(GC_THRESHOLD_OBJECTS, 20, 20)
+
+
+def release_memory() -> None:
+    """Give back unused memory. glibc would keep it, separately for each thread that ever loaded a router."""
+    gc.collect()
+    with suppress(AttributeError, OSError):  # other systems have no such function
+        ctypes.CDLL(None).malloc_trim(0)
