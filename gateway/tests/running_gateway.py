@@ -169,7 +169,10 @@ def failing(status: int, **headers: str) -> Behaviour:
 def config_for(upstream: str, router: Path, /, **changes: Any) -> Config:
     """A configuration with the three experts; `experts={"law": {…}}` changes one of them."""
     special = changes.pop("experts", {})
-    experts = [{"name": name, "base_url": f"{upstream}/{name}/v1", **special.get(name, {})} for name in TEXTS]
+    patient = {"timeouts": {"connect": 60}}  # however busy this machine is
+    experts = [
+        {"name": name, "base_url": f"{upstream}/{name}/v1", **patient, **special.get(name, {})} for name in TEXTS
+    ]
     given: dict[str, Any] = {"router": {"path": str(router)}, "experts": experts, "logs": {"access": None}}
     return Config.model_validate({**given, **changes})
 

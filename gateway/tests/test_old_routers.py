@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from raw_sockets import FIRST, STREAM_HEAD, Conduct, Got, answer, ask, chat, eventually, holds, says
+from raw_sockets import FIRST, STREAM_HEAD, Got, answer, ask, chat, eventually, holds, says
 from raw_upstream import RawGateway, raw_gateway, raw_gateway_session
 from replicated_expert import fail_all, replicated
 from running_gateway import QUESTIONS, Running, failing, running
@@ -34,28 +34,33 @@ FAILURES = {
 }
 
 
-@contextmanager
-def given_up(gateway: Running) -> Iterator[None]:
-    """The router that a block uses is given up after it, without a collection."""
-    live = gateway.gateway.live
+@pytest.fixture(autouse=True)
+def no_collections() -> Iterator[None]:
+    """What only a collection would find stays."""
     gc.collect()
-    gc.disable()  # what only a collection would find stays
-    try:
-        live.swap(replace(live.snapshot))
-        kept = weakref.ref(live.snapshot)
-        yield
-        live.swap(replace(live.snapshot))
-        ask(gateway.url, chat(QUESTIONS["maths"], "maths"))  # an idle connection may keep what it was last used for
-        assert eventually(lambda: kept() is None)
-    finally:
-        gc.enable()
+    gc.disable()
+    yield
+    gc.enable()
 
 
-@pytest.mark.parametrize("does", FAILURES.values(), ids=FAILURES.keys())
-def test_a_failed_request_does_not_keep_its_router(raw_gateway: RawGateway, does: Conduct) -> None:
-    with given_up(raw_gateway.gateway):
-        for _ in range(4):  # the circuit breaker may refuse the last one
-            raw_gateway.ask("law", does=does, stream=does is FAILURES["half a stream"])
+@contextmanager
+def given_up(gateway: Running, what: str = "") -> Iterator[None]:
+    """The router that a block uses is released after it, without a collection."""
+    live = gateway.gateway.live
+    live.swap(replace(live.snapshot))
+    kept = weakref.ref(live.snapshot)
+    yield
+    live.swap(replace(live.snapshot))
+    ask(gateway.url, chat(QUESTIONS["maths"], "maths"))  # an idle connection may keep what it was last used for
+    assert eventually(lambda: kept() is None), what
+
+
+def test_a_failed_request_does_not_keep_its_router(raw_gateway: RawGateway) -> None:
+    for name, does in FAILURES.items():
+        with given_up(raw_gateway.gateway, name):
+            for _ in range(4):  # the circuit breaker may reject the last one
+                raw_gateway.ask("law", does=does, stream=name == "half a stream")
+        raw_gateway.reset()
 
 
 def test_a_request_that_nobody_answered_in_time_does_not_keep_its_router(raw_gateway: RawGateway) -> None:

@@ -118,7 +118,7 @@ def test_a_worker_that_cannot_start_again_is_tried_until_it_can(supervised: Supe
     assert eventually(lambda: "cannot start: the router is away" in supervised.log.read_text())
     supervised.kill_one()  # nobody is left, and it still goes on
     before = supervised.attempts
-    assert eventually(lambda: supervised.attempts >= before + 6)  # several attempts, of both
+    assert eventually(lambda: supervised.attempts >= before + 4)  # several attempts, of both
     assert supervised.process.poll() is None
     supervised.say("serve")
     assert eventually(lambda: len(supervised.workers) == 2)

@@ -93,18 +93,22 @@ def test_a_window_shows_only_what_was_counted_in_it() -> None:
     assert 10 < row(summary, "law")["p99"] <= 25
 
 
-@pytest.mark.parametrize(
-    ("buckets", "share", "wanted"),
-    [
-        ([[1, 0], [2, 10], [math.inf, 10]], 0.5, 1.5),
-        ([[1, 10], [2, 10], [math.inf, 10]], 0.5, 0.5),
-        ([[1, 1], [2, 1], [4, 2], [math.inf, 2]], 0.99, 3.96),
-        ([[1, 0], [2, 0], [math.inf, 5]], 0.5, 2),  # beyond the last bound nothing more is known
-        ([[1, 0], [math.inf, 0]], 0.5, None),
-        ([], 0.5, None),
-    ],
-)
-def test_quantiles_are_prometheus_own(buckets: list[list[float]], share: float, wanted: float | None) -> None:
-    given = [[str(bound) if bound != math.inf else "Infinity", count] for bound, count in buckets]
-    script = "console.log(JSON.stringify(metrics.quantile(given[0].map(([b, n]) => [Number(b), n]), given[1])))"
-    assert run(script, [given, share]) == (wanted if wanted is None else pytest.approx(wanted))
+QUANTILES: list[tuple[list[list[float]], float, float | None]] = [  # buckets, share, and the quantile
+    ([[1, 0], [2, 10], [math.inf, 10]], 0.5, 1.5),
+    ([[1, 10], [2, 10], [math.inf, 10]], 0.5, 0.5),
+    ([[1, 1], [2, 1], [4, 2], [math.inf, 2]], 0.99, 3.96),
+    ([[1, 0], [2, 0], [math.inf, 5]], 0.5, 2),  # beyond the last bound nothing more is known
+    ([[1, 0], [math.inf, 0]], 0.5, None),
+    ([], 0.5, None),
+]
+
+
+def test_quantiles_are_prometheus_own() -> None:
+    given = [
+        [[[str(bound) if bound != math.inf else "Infinity", count] for bound, count in buckets], share]
+        for buckets, share, _ in QUANTILES
+    ]
+    quantile = "metrics.quantile(buckets.map(([b, n]) => [Number(b), n]), share)"
+    found = run(f"console.log(JSON.stringify(given.map(([buckets, share]) => {quantile})))", given)
+    for one, (_, _, wanted) in zip(found, QUANTILES, strict=True):
+        assert one == (wanted if wanted is None else pytest.approx(wanted))
