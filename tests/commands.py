@@ -16,7 +16,9 @@ ROOT = Path(__file__).parent.parent
 LAW, CODING, HISTORY = (str(path_of(name)) for name in ("law", "coding", "history"))
 HELD_OUT = path_of("law").parent / "held_out"
 PROMPT = "Is this contract void?\nThe contract is 你好 🙂"
-COMMANDS = [command for commands in SECTIONS.values() for command in commands]
+COMMANDS = [
+    one if isinstance(one, str) else str(one.name) for commands in SECTIONS.values() for one in commands
+]  # a string names a command of the gateway
 
 
 def run(*arguments: str | Path, stdin: str | None = None, code: int = 0) -> Result:

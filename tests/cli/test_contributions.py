@@ -124,7 +124,7 @@ def test_wrong_calls(given: Path, router: Path, tmp_path: Path) -> None:
     assert "name only that one" in wrong_call("remove", router, "law", "coding", "--contribution", "x")
     assert "name it with --receipt" in wrong_call("verify", router, "--before", router)
     assert "no contribution 'nobody': it has" in complaint("remove", router, "law", "--contribution", "nobody")
-    assert "knows no contribution 'nobody'" in complaint("receipt", router, "--contribution", "nobody")
+    assert "has no contribution 'nobody'" in complaint("receipt", router, "--contribution", "nobody")
     assert "has 3 entries, and no entry 9" in complaint("receipt", router, "--entry", 9)
     assert "up to 64 letters" in complaint("collect", tmp_path / "x.stats", LAW, "--id", "a b")
     assert "no such file" in complaint("add", router, "--merge", f"law={tmp_path / '*.stats'}")

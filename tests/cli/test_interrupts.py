@@ -43,7 +43,7 @@ def interrupt(
     return done.returncode, done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("module", ["ir3de.cli", "click", "ir3de.cli.commands.verify", "ir3de.router", "numpy", "rich"])
+@pytest.mark.parametrize("module", ["ir3de.cli", "click", "ir3de.cli.commands.audit", "ir3de.router", "numpy", "rich"])
 def test_ctrl_c_during_an_import_is_quiet(module: str, fitted: Path) -> None:
     assert interrupt(module, "route", str(fitted), "Is this contract void?") == (130, "", "")
 

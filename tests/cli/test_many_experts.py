@@ -7,7 +7,7 @@ import pytest
 
 import ir3de
 from commands import complaint, run, run_json
-from ir3de.cli.accuracy_tables import matrix_table
+from ir3de.cli.accuracy import matrix_table
 from ir3de.cli.output import split_rows
 from ir3de.policies import Policy
 

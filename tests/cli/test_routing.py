@@ -269,8 +269,13 @@ def test_eval_with_unknown_prompts(fitted: Path, tmp_path: Path) -> None:
     assert said["accuracy"] == known["accuracy"] and said["area"] == known["area"]
     assert said["coverage"][0]["error_with_unknown"] > said["coverage"][0]["error"]
     shown = run("eval", fitted, *pairs, "--unknown", files[0], "--unknown", files[1]).stdout
-    told = ("Coverage", "with unknown", "Unknown prompts", "4: 75.0 % told as out of domain, 25.0 % over 90 % sure")
-    assert all(part in shown for part in (*told, "area under the curve", "75.0 % told at 5 % false alarms"))
+    told = (
+        "Coverage",
+        "with unknown",
+        "Unknown prompts",
+        "4: 75.0 % recognised as out of domain, 25.0 % over 90 % sure",
+    )
+    assert all(part in shown for part in (*told, "area under the curve", "75.0 % recognised at 5 % false alarms"))
     assert "with unknown" not in run("eval", fitted, *pairs).stdout
 
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 import tiny
 from ir3de import PromptRidge, Router
 from ir3de.cli import cli
-from ir3de.cli.trials import in_few_words, trials_table, why_chosen
+from ir3de.cli.proof import in_few_words, trials_table, why_chosen
 from ir3de.corpora import examples as demo
 from ir3de.corpora.examples import path_of
 from ir3de.errors import MissingExtraError
@@ -367,7 +367,7 @@ def test_drawing_needs_an_extra() -> None:
 
 
 def test_a_closed_form_that_leads_without_being_clear_is_explained() -> None:
-    from ir3de.cli.trials import describe_choice
+    from ir3de.cli.proof import describe_choice
 
     chosen = {"scorer": "Logistic(strength=5.0, means=2.0, pairs=1.0, closed=3.0)", "accuracy": 0.66, "chosen": True}
     closed = {"scorer": "Blend(ridge=1.0, posterior=0.25, pairs=0.5, strength=8.0, prior=1.0)", "chosen": False}

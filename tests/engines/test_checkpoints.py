@@ -15,7 +15,7 @@ from corpus_files import Piped, json_lines, write
 import tiny
 from commands import complaint, run, run_json
 from ir3de import Statistics, collect
-from ir3de.cli.domains import CountedDomain, domains_table
+from ir3de.cli.counting import CountedDomain, domains_table
 from ir3de.cli.options import engine_options
 from ir3de.engines import Collected, ShardCount, checkpoints, collect_files
 from ir3de.engines.local import InProcess
@@ -321,7 +321,9 @@ def test_no_pace_is_told_of_what_a_run_before_counted(file: Path) -> None:
     paces = []
     for collected in (counted(file), counted(file)):  # the second finds all of it counted
         domain = CountedDomain("law", collected.statistics, (), 20_000_000, 0.5, collected)
-        paces.append([next(iter(column.cells)) for column in domains_table([domain]).renderables[0].columns][-1])
+        paces.append(
+            [next(iter(column.cells)) for column in domains_table([domain.to_dict()]).renderables[0].columns][-1]
+        )
     assert paces == ["40.0", "–"]
 
 

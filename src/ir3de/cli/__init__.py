@@ -1,4 +1,4 @@
-"""The command line. rich, numpy and the rest are imported inside the commands, so that `--help` answers at once."""
+"""The command line. rich, numpy and the rest are imported inside the commands, so that `--help` is fast."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from pathlib import Path
 import click
 
 from ir3de.cli.commands import (
-    add,
-    calibrate,
+    add_remove,
+    audit,
     collect,
-    completion,
     demo,
     doctor,
     embedding,
@@ -21,16 +20,11 @@ from ir3de.cli.commands import (
     explain,
     fit,
     inspect,
-    ledger,
-    merge,
     policy,
-    receipt,
-    remove,
     report,
     route,
     tune,
-    verify,
-)
+)  # fmt: skip  # isort: skip
 from ir3de.cli.group import CommandGroup
 from ir3de.files.package import VERSION
 
@@ -38,12 +32,12 @@ __all__ = ["cli", "main"]
 
 SECTIONS = {
     "Start here": (demo.demo, doctor.doctor),
-    "Build a router": (fit.fit, add.add, remove.remove, tune.tune, calibrate.calibrate, policy.policy),
+    "Build a router": (fit.fit, add_remove.add, add_remove.remove, tune.tune, tune.calibrate, policy.policy),
     "Use it": (route.route, explain.explain, evaluate.evaluate, report.report, inspect.inspect),
     "Serve it": ("serve", "config", "keys"),  # commands of ir3de-gateway
-    "Share the work": (collect.collect, merge.merge, embedding.embedding),
-    "Audit it": (ledger.ledger, receipt.receipt, verify.verify),
-    "Set up": (completion.completion,),
+    "Share the work": (collect.collect, collect.merge, embedding.embedding),
+    "Audit it": (audit.ledger, audit.receipt, audit.verify),
+    "Set up": (doctor.completion,),
 }
 
 
@@ -78,14 +72,14 @@ cli.add_sections(SECTIONS)
 
 
 def main() -> None:
-    """Run the command line. Exit codes: 0 success, 1 an error that was explained, 2 a wrong call, 130 Ctrl-C."""
+    """Run the command line. Exit codes: 0 success, 1 an error with its explanation, 2 a wrong call, 130 Ctrl-C."""
     sys.stdout = sys.stdout or _open_nowhere()  # None where a service or `>&-` closed it
     sys.stderr = sys.stderr or _open_nowhere()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a character that the encoding lacks is no reason to stop
+            stream.reconfigure(errors="replace")  # a character that the encoding lacks must not stop a command
     cli(prog_name="ir3de")
 
 
 def _open_nowhere() -> TextIOWrapper:
-    return Path(os.devnull).open("w", encoding="utf-8")  # it stays open as long as the process runs
+    return Path(os.devnull).open("w", encoding="utf-8")  # open as long as the process runs

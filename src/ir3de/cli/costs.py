@@ -1,29 +1,25 @@
-"""Costs of experts: the options that give them, and the tables that show them."""
+"""Costs of experts and the weights of costs: their options, and what is added and checked before they are used."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
 from ir3de.cli.options import Function, gather_options
-from ir3de.cli.output import FAINT, Output, bar, colour_of, count_shown, format_value, line, name_others, percent, table
+from ir3de.cli.output import Output
 from ir3de.errors import InputError
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from ir3de.policies import Cost
     from ir3de.router import Router
-    from ir3de.routing.decision import Decision
 
 GivenCosts: TypeAlias = "dict[str, dict[str, float]]"  # expert, cost, value
 
 KINDS = {"price": "2.0", "latency": "0.8", "memory": "16"}  # with an example of each
-BAR_WIDTH = 20
-EVERYBODY_ELSE = "*"  # in place of a name: every expert that has no such cost
+ALL_OTHERS = "*"  # in place of a name: every expert without such a cost
 MOST_NAMED = 5  # experts that an error names
 
 
@@ -96,17 +92,17 @@ once_weight_option = weight_option("Quality that one unit of cost is worth, this
 def complete_costs(
     costs: GivenCosts, experts: Iterable[str], known: Mapping[str, Cost] | None = None, *, before: Iterable[str] = ()
 ) -> GivenCosts:
-    """The costs with `*` written out; refuses bad ones, and experts that would be free only because nobody named them.
+    """The costs with `*` written out. Rejects bad ones, and experts that would be free by accident.
 
-    `before` are the experts that the router has already, and `known` what they cost. If any of them has a price, then
-    those of them that have none are free on purpose.
+    `before` are the experts that the router has already, and `known` are their costs. If any of them has a price, then
+    those without one are free on purpose.
     """
     from ir3de.policies import FREE, Policy, check_policy
 
     names, had, old = tuple(experts), known or {}, frozenset(before)
-    given = {name: dict(kinds) for name, kinds in costs.items() if name != EVERYBODY_ELSE or name in names}
-    everybody = {} if EVERYBODY_ELSE in names else costs.get(EVERYBODY_ELSE, {})
-    for kind, value in everybody.items():
+    given = {name: dict(kinds) for name, kinds in costs.items() if name != ALL_OTHERS or name in names}
+    common = {} if ALL_OTHERS in names else costs.get(ALL_OTHERS, {})
+    for kind, value in common.items():
         for name in names:
             if kind not in given.get(name, {}) and not getattr(had.get(name, FREE), kind, 0):
                 given.setdefault(name, {})[kind] = value
@@ -120,19 +116,19 @@ def complete_costs(
 
 
 def _refuse_free(unpriced: Sequence[str]) -> None:
-    """Refuse experts that would be free only because nobody named their price."""
+    """Reject experts that would be free only because their price is missing."""
     if not unpriced:
         return
     shown, more = ", ".join(unpriced[:MOST_NAMED]), len(unpriced) - MOST_NAMED
     others = f" and {more:,} other{'s' * (more > 1)}" if more > 0 else ""
     raise InputError(
         f"other experts have a price, and {shown}{others} would be free: name their prices too, with --price NAME=N. "
-        f"If they are free, add --price '{EVERYBODY_ELSE}=0': {EVERYBODY_ELSE} is every expert without a price"
+        f"If they are free, add --price '{ALL_OTHERS}=0': {ALL_OTHERS} is every expert without a price"
     )
 
 
 def warn_of_idle_weights(out: Output, router: Router, weights: Mapping[str, float]) -> None:
-    """Warn if weights are given and change nothing: there is a strong share, or no expert has a cost."""
+    """Warn if the given weights have no effect: there is a strong share, or no expert has a cost."""
     if not any(weights.values()):
         return
     if router.policy.strong_share is not None:
@@ -141,7 +137,7 @@ def warn_of_idle_weights(out: Output, router: Router, weights: Mapping[str, floa
         out.warn("no expert of this router has a cost, so weights change nothing: `ir3de policy` gives them costs")
 
 
-def weighted(router: Router, weights: Mapping[str, float]) -> Router:
+def weigh(router: Router, weights: Mapping[str, float]) -> Router:
     """The router with these weights instead of its own, where any are given."""
     from dataclasses import replace
 
@@ -150,51 +146,6 @@ def weighted(router: Router, weights: Mapping[str, float]) -> Router:
     return router.with_policy(replace(router.policy, weights=Cost.of(weights))) if weights else router
 
 
-def amounts(cost: Cost) -> str:
-    """price 2, latency 0.8; a dash for what costs nothing."""
-    return ", ".join(f"{kind} {getattr(cost, kind):g}" for kind in KINDS if getattr(cost, kind)) or "–"
-
-
-def costs_table(router: Router) -> Table:
-    """What each expert costs, and the penalty of that."""
-    from ir3de.policies import FREE
-
-    policy = router.policy
-    penalties = policy.penalties(router.experts) or [0.0] * len(router.experts)
-    shown = table("expert", *KINDS, "penalty", right=(*KINDS, "penalty"))
-    free = [name for name in router.experts if not policy.costs.get(name, FREE)]
-    is_long = len(free) > MOST_NAMED
-    for index, (name, penalty) in enumerate(zip(router.experts, penalties, strict=True)):
-        if is_long and name in free:
-            continue
-        cost = policy.costs.get(name, FREE)
-        cells = [f"{getattr(cost, kind):g}" if getattr(cost, kind) else "–" for kind in KINDS]
-        shown.add_row(line((name, colour_of(index))), *cells, percent(penalty) if penalty else "–")
-    if is_long:
-        whose = "all" if len(free) == len(router.experts) else "the other"
-        shown.add_row(line((f"{whose} {len(free):,} experts are free", FAINT)))
-    return shown
-
-
-def utility_table(decision: Decision, router: Router, top: int | None = None) -> Table:
-    """The first experts' quality, their costs, the penalty, and the utility that is left, best first."""
-    from ir3de.policies import FREE, utilities
-
-    penalties: Mapping[str, float] = decision.penalties or {}
-    ranking = decision.ranking
-    left = utilities([quality for _, quality in ranking], [penalties[name] for name, _ in ranking])
-    shown = table("expert", "quality", "", "cost", "penalty", "utility", right=("quality", "penalty", "utility"))
-    kept = count_shown(ranking, top)
-    for place, ((name, quality), value) in enumerate(list(zip(ranking, left, strict=True))[:kept]):
-        colour = colour_of(router.experts.index(name))
-        shown.add_row(
-            line((name, f"bold {colour}" if place == 0 else "")),
-            format_value(decision, quality),
-            bar(quality, BAR_WIDTH, colour),
-            line((amounts(router.policy.costs.get(name, FREE)), FAINT)),
-            f"-{format_value(decision, penalties[name])}" if penalties[name] else "–",
-            f"{value:+.3f}",
-        )
-    if top is None and len(ranking) > kept:
-        shown.add_row(line((name_others(len(ranking) - kept), FAINT)))
-    return shown
+def list_amounts(cost: Mapping[str, Any]) -> str:
+    """price 2, latency 0.8; a dash for no costs."""
+    return ", ".join(f"{kind} {cost[kind]:g}" for kind in KINDS if cost.get(kind)) or "–"

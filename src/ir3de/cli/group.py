@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from ir3de.cli.hints import ARGUMENTS
-from ir3de.cli.misplaced import explain_option
+from ir3de.cli.hints import ARGUMENTS, explain_option
 from ir3de.errors import IR3DEError, name_extra
 
 PLUGIN_GROUP = "ir3de.commands"  # entry points by which other packages add commands

@@ -1,9 +1,9 @@
-"""Options and arguments that several commands share."""
+"""Options and arguments that several commands share, each defined once."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from functools import wraps
 from inspect import signature
@@ -22,35 +22,20 @@ if TYPE_CHECKING:
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 STATISTICS_SUFFIX = ".stats"
+MISSING_DOMAINS = (
+    "Missing argument 'PATH|NAME=PATH': name a file with --label, a folder of experts, at least one NAME=PATH"
+)
 
 
 @dataclass(frozen=True)
 class TextOptions:
     """How texts are read and counted; `subsample` is None for auto."""
 
-    field: str | None
-    whole_files: bool
-    subsample: int | None
-    cap: int | None
+    field: str | None = None
+    whole_files: bool = False
+    subsample: int | None = None
+    cap: int | None = None
     clip: int | None = None
-
-
-def parse_subsample(context: click.Context, parameter: click.Parameter, value: str) -> int | None:
-    """A whole number, or None for auto; a click callback."""
-    if value == "auto":
-        return None
-    if not value.isdecimal() or int(value) < 1:
-        raise click.BadParameter(f"{value!r} is neither a whole number from 1 nor 'auto'")
-    return int(value)
-
-
-def parse_statistics_path(context: click.Context | None, parameter: click.Parameter | None, value: str) -> Path:
-    """The file to write statistics to; a click callback."""
-    if Path(value).suffix != STATISTICS_SUFFIX:
-        raise click.BadParameter(
-            f"{value!r} does not end in {STATISTICS_SUFFIX}, by which other commands know statistics: add it"
-        )
-    return Path(value).expanduser()
 
 
 class _HiddenAliases(click.Option):
@@ -89,6 +74,12 @@ def number_option(*names: str, least: int = 1, default: int | None = None, **mor
     return click.option(*names, type=kind, metavar="N", default=default, show_default=shown, **more)
 
 
+# the router, the output, the device ---------------------------------------------------------------------------------
+
+router_argument = click.argument("router_path", metavar="ROUTER", type=click.Path(path_type=Path))
+force_option = click.option("--force", is_flag=True, help="Replace what exists already.")
+
+
 def output_options(function: Function) -> Function:
     """Add --json and --quiet. The command gets them as `out`, an `Output`."""
     return gather_options(
@@ -98,6 +89,44 @@ def output_options(function: Function) -> Function:
         click.option("-q", "--quiet", is_flag=True, help="Print the bare result: no progress, tables or hints."),
     )(function)
 
+
+def device_option(function: Function) -> Function:
+    """Add --device, the accelerator that solves a fit."""
+    return click.option(
+        "--device", metavar="NAME", help="Device that solves the fit with torch: cuda, cuda:1, cpu.  [default: numpy]"
+    )(function)
+
+
+def load_arithmetic(device: str | None) -> Arithmetic | None:
+    """The arithmetic that computes on a device, or None for numpy. Rejects a device that does not exist."""
+    if device is None:
+        return None
+    from ir3de.scorers.arithmetic import TorchArithmetic
+
+    return TorchArithmetic(device)
+
+
+def refuse_existing(path: Path, *, force: bool) -> None:
+    """Reject a path that cannot be written, or that exists without --force, before hours of work."""
+    if not force and path.exists() and not (path.is_dir() and not any(path.iterdir())):
+        raise ArtifactError(f"{path} exists already: choose another name, or replace it with --force")
+    whole = path.expanduser()
+    folder = next(folder for folder in ((whole,) if whole.is_dir() else ()) + tuple(whole.parents) if folder.exists())
+    if not folder.is_dir():
+        raise ArtifactError(f"cannot write {path}: {folder} is a file: choose another place")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ArtifactError(f"cannot write {path}: the folder {folder} is not writable: choose another place")
+
+
+def check_suffix(path: str, suffixes: Sequence[str], advice: str) -> Path:
+    """The path, which must end in one of these."""
+    if Path(path).suffix.lower() not in suffixes:
+        named = " or ".join(filter(None, (", ".join(suffixes[:-1]), suffixes[-1])))
+        raise click.BadParameter(f"{path!r} does not end in {named}: {advice}")
+    return Path(path).expanduser()
+
+
+# texts --------------------------------------------------------------------------------------------------------------
 
 field_option = click.option(
     "--text",
@@ -128,6 +157,16 @@ skip_bad_option = number_option(
     default=0,
     help="With --label, skip and report up to N broken rows, instead of stopping at the first.",
 )
+
+
+def _parse_subsample(context: click.Context, parameter: click.Parameter, value: str) -> int | None:
+    if value == "auto":
+        return None
+    if not value.isdecimal() or int(value) < 1:
+        raise click.BadParameter(f"{value!r} is neither a whole number from 1 nor 'auto'")
+    return int(value)
+
+
 text_options = gather_options(
     "texts",
     TextOptions,
@@ -138,7 +177,7 @@ text_options = gather_options(
         "--sample",  # its name in version 0.1
         cls=_HiddenAliases,
         metavar="N|auto",
-        callback=parse_subsample,
+        callback=_parse_subsample,
         default="auto",
         show_default=True,
         help="Use only 1 window in N for the prompt sums, which are slow; every token is still counted. "
@@ -146,77 +185,6 @@ text_options = gather_options(
     ),
     number_option("--cap", help="Use only the first N tokens of each prompt."),
     number_option("--clip", help="Count a token at most N times in each prompt."),
-)
-
-
-unique_labels_option = click.option(
-    "--unique-labels",
-    is_flag=True,
-    help="Accept a --label of which nearly every row has its own, which makes an expert of every row.",
-)
-
-
-def _make_counting(
-    engine: str, workers: int | None, address: str | None, checkpoint: Path | None, skip_bad: int
-) -> Counting:
-    if address is not None and engine != "ray":
-        raise click.UsageError("--address names a Ray cluster: add --engine ray, or leave --address out")
-    return {
-        "engine": engine, "workers": workers, "address": address, "checkpoint": checkpoint, "skip_bad": skip_bad
-    }  # fmt: skip
-
-
-def engine_options(function: Function) -> Function:
-    """Add the options that say where texts are counted. The command gets them as one `counting`."""
-
-    @gather_options(
-        "counting",
-        _make_counting,
-        click.option(
-            "--engine",
-            type=click.Choice(("local", "ray")),
-            default="local",
-            show_default=True,
-            help="Count on this machine, or on a Ray cluster.",
-        ),
-        number_option(
-            "--workers",
-            help="Number of processes that count.  [default: one per core; below 64 MB this process alone]",
-        ),
-        click.option(
-            "--address", metavar="A", help="Address of the Ray cluster, such as auto; else one is started here."
-        ),
-        click.option(
-            "--checkpoint",
-            metavar="DIR",
-            type=click.Path(path_type=Path),
-            help="Save the progress in this folder every few seconds. If the command is stopped, run it again: it "
-            "continues from there.",
-        ),
-        number_option(
-            "--skip-bad",
-            least=0,
-            default=0,
-            help="Skip and report up to N broken records per domain, instead of stopping at the first.",
-        ),
-    )
-    @wraps(function)
-    def command(*args: Any, counting: Counting, **kwargs: Any) -> Any:
-        try:
-            return function(*args, counting=counting, **kwargs)
-        except KeyboardInterrupt:
-            if checkpoint := counting["checkpoint"]:
-                click.echo(f"the counts are kept in {checkpoint}: run the same command again to continue", err=True)
-            raise
-
-    return command  # type: ignore[return-value]
-
-
-no_sample_option = click.option(
-    "--no-sample",
-    is_flag=True,
-    help="Keep no prompts in the router: no tuning, no calibrated confidence. Otherwise up to 1,024 prompts per expert "
-    "are kept, as token ids.",
 )
 embedding_option = click.option(
     "--embedding",
@@ -226,8 +194,15 @@ embedding_option = click.option(
     show_default="the bundled one",
     help="A folder, a .gguf file, a hub id such as owner/model, or multilingual, once that is installed.",
 )
-router_argument = click.argument("router_path", metavar="ROUTER", type=click.Path(path_type=Path))
-force_option = click.option("--force", is_flag=True, help="Replace what exists already.")
+no_sample_option = click.option(
+    "--no-sample",
+    is_flag=True,
+    help="Keep no prompts in the router: no tuning, no calibrated confidence. Otherwise up to 1,024 prompts per expert "
+    "are kept, as token ids.",
+)
+
+
+# NAME=PATH and NAME=WORDS -------------------------------------------------------------------------------------------
 
 
 def parse_domains(
@@ -244,7 +219,7 @@ def parse_domains(
             raise click.BadParameter(
                 f"expected name=path, found {pair!r}: write for instance law={pair.strip('=') or 'law.txt'}"
             )
-        path = str(Path(path).expanduser()) if path.startswith("~") else path  # shells leave name=~/… alone
+        path = str(Path(path).expanduser()) if path.startswith("~") else path  # shells do not expand name=~/…
         taken = next((other for other, paths in domains.items() if path in paths), None)
         if taken is not None:
             raise click.BadParameter(f"{path} is named twice, for {taken!r} and for {name!r}: name it once")
@@ -252,11 +227,8 @@ def parse_domains(
     return domains
 
 
-domains_argument = click.argument("domains", nargs=-1, required=True, metavar="NAME=PATH...", callback=parse_domains)
-
-
 def domains_option(function: Function) -> Function:
-    """Add the argument NAME=PATH..., which may be left out; for commands that take no labelled files."""
+    """Add the optional argument NAME=PATH..., for commands without --label."""
     return click.argument("domains", nargs=-1, metavar="[NAME=PATH...]", callback=parse_domains)(function)
 
 
@@ -276,12 +248,12 @@ def parse_descriptions(context: click.Context, parameter: click.Parameter, pairs
 
 
 def check_described(domains: Mapping[str, Sized], descriptions: Mapping[str, str]) -> None:
-    """Refuse descriptions of experts that are not named, and experts with neither a path nor a description."""
+    """Reject descriptions of experts that are not named, and experts with neither a path nor a description."""
     for name in descriptions:
         if name not in domains:
-            named = ", ".join(domains)
             raise click.UsageError(
-                f"--describe {name}: the experts named are {named}: correct it, or name {name} or {name}=PATH too"
+                f"--describe {name}: the experts named are {', '.join(domains)}: correct it, or name {name} or "
+                f"{name}=PATH too"
             )
     for name, paths in domains.items():
         if not paths and name not in descriptions:
@@ -290,29 +262,133 @@ def check_described(domains: Mapping[str, Sized], descriptions: Mapping[str, str
             )
 
 
-def refuse_existing(path: Path, *, force: bool) -> None:
-    """Refuse a path that cannot be written, or that exists while --force is not given, before hours are spent."""
-    if not force and path.exists() and not (path.is_dir() and not any(path.iterdir())):
-        raise ArtifactError(f"{path} exists already: choose another name, or replace it with --force")
-    whole = path.expanduser()
-    folder = next(folder for folder in ((whole,) if whole.is_dir() else ()) + tuple(whole.parents) if folder.exists())
-    if not folder.is_dir():
-        raise ArtifactError(f"cannot write {path}: {folder} is a file: choose another place")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise ArtifactError(f"cannot write {path}: the folder {folder} may not be written to: choose another place")
+# how texts are counted ----------------------------------------------------------------------------------------------
 
 
-def device_option(function: Function) -> Function:
-    """Add --device, the accelerator that solves a fit."""
-    return click.option(
-        "--device", metavar="NAME", help="Device that solves the fit with torch: cuda, cuda:1, cpu.  [default: numpy]"
-    )(function)
+def _make_counting(
+    engine: str, workers: int | None, address: str | None, checkpoint: Path | None, skip_bad: int
+) -> Counting:
+    if address is not None and engine != "ray":
+        raise click.UsageError("--address names a Ray cluster: add --engine ray, or leave --address out")
+    return {
+        "engine": engine, "workers": workers, "address": address, "checkpoint": checkpoint, "skip_bad": skip_bad
+    }  # fmt: skip
 
 
-def load_arithmetic(device: str | None) -> Arithmetic | None:
-    """The arithmetic that computes on a device, or None for numpy. It refuses a device that does not exist."""
-    if device is None:
-        return None
-    from ir3de.scorers.arithmetic import TorchArithmetic
+_engine_options = gather_options(
+    "counting",
+    _make_counting,
+    click.option(
+        "--engine",
+        type=click.Choice(("local", "ray")),
+        default="local",
+        show_default=True,
+        help="Count on this machine, or on a Ray cluster.",
+    ),
+    number_option(
+        "--workers",
+        help="Number of processes that count.  [default: one per core; below 64 MB this process alone]",
+    ),
+    click.option("--address", metavar="A", help="Address of the Ray cluster, such as auto; else one is started here."),
+    click.option(
+        "--checkpoint",
+        metavar="DIR",
+        type=click.Path(path_type=Path),
+        help="Save the progress in this folder every few seconds. If the command is stopped, run it again: it "
+        "continues from there.",
+    ),
+    number_option(
+        "--skip-bad",
+        least=0,
+        default=0,
+        help="Skip and report up to N broken records per domain, instead of stopping at the first.",
+    ),
+)
 
-    return TorchArithmetic(device)
+
+def engine_options(function: Function) -> Function:
+    """Add the options that choose where texts are counted. The command gets them as one `counting`."""
+
+    @_engine_options
+    @wraps(function)
+    def command(*args: Any, counting: Counting, **kwargs: Any) -> Any:
+        try:
+            return function(*args, counting=counting, **kwargs)
+        except KeyboardInterrupt:
+            if checkpoint := counting["checkpoint"]:
+                click.echo(f"the counts are kept in {checkpoint}: run the same command again to continue", err=True)
+            raise
+
+    return command  # type: ignore[return-value]
+
+
+# --outcomes, --strong and --weak ------------------------------------------------------------------------------------
+
+COST_PARAMETERS = ("costs_file", "price", "latency", "memory")
+SHARE_PARAMETERS = ("strong_share", "strong", "weak")
+
+
+def or_outcomes(instead: Callable[..., None], *also: str) -> Callable[[Function], Function]:
+    """Add --outcomes and --score-field. With --outcomes, `instead` runs, and accepts only the parameters in `also`."""
+    accepted = ("router_path", "outcomes", "score_field", "field", "as_json", "quiet", *also)
+
+    def decorate(function: Function) -> Function:
+        @click.option(
+            "--outcomes",
+            multiple=True,
+            metavar="PATH",
+            help='Rows {"text": …, "task": …, "scores": {model: number}} instead of NAME=PATH; may be repeated.',
+        )
+        @click.option(
+            "--score-field", metavar="NAME", help="Field of --outcomes that holds the scores.  [default: scores]"
+        )
+        @wraps(function)
+        def command(*args: Any, outcomes: Sequence[str], score_field: str | None, **kwargs: Any) -> Any:
+            if outcomes and not kwargs.get("logs"):
+                check_clashes("--outcomes", accepted)
+                return instead(*args, outcomes=outcomes, score_field=score_field or "scores", **kwargs)
+            if score_field is not None:
+                raise click.UsageError(
+                    "--score-field belongs to --outcomes: leave it out, or name rows with --outcomes"
+                )
+            if not (kwargs["domains"] or kwargs.get("logs")):
+                raise click.UsageError(f"{MISSING_DOMAINS}, or models' scores with --outcomes")
+            return function(*args, **kwargs)
+
+        return command  # type: ignore[return-value]
+
+    return decorate
+
+
+def check_clashes(option: str, accepted: Sequence[str]) -> None:
+    """Reject parameters that cannot be combined with this option."""
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        name = str(parameter.name)
+        source = context.get_parameter_source(name)
+        if name not in accepted and source is not None and source.name in ("COMMANDLINE", "PROMPT"):
+            given = "NAME=PATH" if name in ("domains", "sources") else parameter.opts[0]
+            raise click.UsageError(f"{given} cannot be combined with {option}: leave one of them out")
+
+
+def pair_options(function: Function) -> Function:
+    """Add --strong and --weak."""
+    strong = click.option("--strong", metavar="NAME", help="The strong model.  [default: the better one of two]")
+    weak = click.option("--weak", metavar="NAME", help="The weak model.  [default: the other one of two]")
+    return strong(weak(function))
+
+
+def share_options(function: Function) -> Function:
+    """Add --strong-share, --strong and --weak."""
+    text = "Share of prompts that go to the strong model, between 0 and 1: 0.3 for 30 %."
+    return click.option("--strong-share", type=float, metavar="P", help=text)(pair_options(function))
+
+
+def check_share_options(share: float | None, strong: str | None, weak: str | None) -> None:
+    """Reject an impossible share, and names without a share, before anything is read."""
+    from ir3de.policies import check_share
+
+    if share is not None:
+        check_share(share)
+    elif strong is not None or weak is not None:
+        raise click.UsageError("--strong and --weak belong to --strong-share: give a share, or leave them out")

@@ -1,16 +1,18 @@
-"""Output of the commands: JSON for programs; tables, bars and colours for people. rich is imported when it draws."""
+"""The renderer of all commands. A result is one dictionary: --json prints it, and a view describes it for people.
+
+A view is a generator of blocks: titles, facts, tables, bars and hints. rich is imported when the first one is drawn.
+"""
 
 from __future__ import annotations
 
 import json
-import math
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
-from typing import IO, TYPE_CHECKING, TypeVar
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from ir3de.routing.colours import find_colour
 
@@ -19,28 +21,31 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from ir3de.router import Router
-    from ir3de.routing.decision import Decision
-
 Row = TypeVar("Row")
 
 FAINT = "bright_black"
-NONE_FITS = "none fits"  # in place of an expert's name
-DEFAULT = "default"  # behind the name of an expert that gets a prompt only because the router abstained
-MOST_SHOWN = 5  # experts of a ranking
 MOST_ROWS = 15  # of a table with a row for each expert
 THEME = {f"progress.{name}": FAINT for name in ("download", "data.speed", "remaining", "elapsed")}
-TURNS = "\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # they turn the direction of the line
+BIDI_CONTROLS = "\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # change the text's direction
 MIN_COLUMN_WIDTH = 6  # of a column of words
-PIPE_WIDTH = 100  # of output that no terminal shows, except for tables that need more
+PIPE_WIDTH = 100  # of output into a pipe or a file, except for tables that need more
 MAX_PIPE_WIDTH = 10_000
-NARROW_WIDTH = 60  # of a terminal; below it tables leave out what is not needed
-LEAST_WIDTH = 40  # of a terminal; what is narrower, or says 0, breaks the lines itself
+NARROW_WIDTH = 60  # of a terminal; below it tables omit their optional columns
+LEAST_WIDTH = 40  # of a terminal; a narrower one, or one that reports 0, breaks the lines itself
+
+
+class Result(NamedTuple):
+    """A block of a view that --quiet prints, too."""
+
+    block: RenderableType
+
+
+Block: TypeAlias = "RenderableType | Result"  # of a view
 
 
 @dataclass(frozen=True)
 class Output:
-    """Prints a command's answers: `result` always, `note` unless quiet, `json` alone with --json."""
+    """Prints a command's result: the document with --json, else the view; with --quiet only the view's `Result`s."""
 
     as_json: bool = False
     quiet: bool = False
@@ -57,56 +62,63 @@ class Output:
     def shows_progress(self) -> bool:
         return not self.quiet and self.progress_console.is_terminal
 
+    def show(self, document: object, view: Iterable[Block] = ()) -> None:
+        """Print the document as JSON with --json, else its view, block by block."""
+        self.json(document)
+        if not self.as_json:
+            for block in view:
+                self.result(block.block) if isinstance(block, Result) else self.note(block)
+
     def json(self, document: object) -> None:
-        """Print the JSON document, indented on a terminal."""
+        """Print the document with --json, indented on a terminal."""
         if self.as_json:
             indent = 2 if sys.stdout.isatty() else None
             print(json_text(document, sys.stdout.encoding, indent=indent))
 
-    def result(self, *renderables: RenderableType) -> None:
-        """Print the answer."""
+    def result(self, *blocks: RenderableType) -> None:
+        """Print blocks, unless --json is given."""
         if not self.as_json:
-            for renderable in renderables:
-                wraps, width = getattr(renderable, "no_wrap", None) is not True, self.console.width
-                self.console.width = self._find_width(renderable)
-                self.console.print(renderable, soft_wrap=not wraps)
+            for block in blocks:
+                wraps, width = getattr(block, "no_wrap", None) is not True, self.console.width
+                self.console.width = self._find_width(block)
+                self.console.print(block, soft_wrap=not wraps)
                 self.console.width = width
+
+    def note(self, *blocks: RenderableType) -> None:
+        """Print details, unless --quiet or --json is given."""
+        if not self.quiet:
+            self.result(*blocks)
+
+    def remark(self, message: str) -> None:
+        """Log to standard error, unless --quiet is given."""
+        if not self.quiet:
+            self._log(line((message, "")))
+
+    def warn(self, message: str, *, quiet: bool | None = None) -> None:
+        """Warn on standard error; with `quiet=False` even if --quiet is given."""
+        if not (self.quiet if quiet is None else quiet):
+            self._log(line(("warning: ", "yellow"), (message, "")))
+
+    def _log(self, text: Text) -> None:
+        """Print on standard error; without a terminal on a single line, because logs are searched line by line."""
+        self.progress_console.print(text, soft_wrap=not self.progress_console.is_terminal)
 
     @property
     def table_width(self) -> int:
-        """How wide a table may be: as wide as it needs where no terminal shows it."""
+        """The largest width of a table: unlimited in practice if there is no terminal."""
         fixed = self.console.is_terminal or "COLUMNS" in os.environ
         return self.console.width if fixed else MAX_PIPE_WIDTH
 
-    def _find_width(self, renderable: RenderableType) -> int:
-        """The width of the console; where no terminal shows it, room for all of a table."""
+    def _find_width(self, block: RenderableType) -> int:
+        """The width of the console; without a terminal, enough for the whole table."""
         from rich.console import Group
         from rich.table import Table
 
-        is_table = isinstance(renderable, Group) or (isinstance(renderable, Table) and renderable.box is not None)
+        is_table = isinstance(block, Group) or (isinstance(block, Table) and block.box is not None)
         if not is_table or self.table_width <= self.console.width:
             return self.console.width
         unbounded = self.console.options.update(max_width=self.table_width)
-        return max(self.console.width, self.console.measure(renderable, options=unbounded).maximum)
-
-    def note(self, *renderables: RenderableType) -> None:
-        """Print details, unless --quiet is given."""
-        if not self.quiet:
-            self.result(*renderables)
-
-    def remark(self, message: str) -> None:
-        """Print on standard error what is going on, unless --quiet is given."""
-        if not self.quiet:
-            self._print_beside(line((message, "")))
-
-    def warn(self, message: str, *, quiet: bool | None = None) -> None:
-        """Print a warning on standard error; with `quiet=False` even if --quiet is given."""
-        if not (self.quiet if quiet is None else quiet):
-            self._print_beside(line(("warning: ", "yellow"), (message, "")))
-
-    def _print_beside(self, text: Text) -> None:
-        """Print on standard error; in one line where no terminal shows it: logs are searched line by line."""
-        self.progress_console.print(text, soft_wrap=not self.progress_console.is_terminal)
+        return max(self.console.width, self.console.measure(block, options=unbounded).maximum)
 
     @contextmanager
     def spinner(self, doing: str) -> Iterator[None]:
@@ -172,11 +184,9 @@ def table(*columns: str, right: Sequence[str] = (), rows: Iterable[Sequence[Rend
         made.add_column(
             column,
             justify="right" if column in right else "left",
-            overflow="crop" if not column else "ellipsis" if fixed else "fold",  # a number that is cut must look so
+            overflow="crop" if not column else "ellipsis" if fixed else "fold",  # a number that is cut must look cut
             no_wrap=fixed,
-            min_width=None
-            if fixed
-            else min(len(column), MIN_COLUMN_WIDTH),  # or a narrow terminal has no room for names
+            min_width=None if fixed else min(len(column), MIN_COLUMN_WIDTH),  # room for names on a narrow terminal
         )
     for row in rows:
         made.add_row(*row)
@@ -202,23 +212,6 @@ def bar(share: float, width: int, style: str) -> Text:
     return line((blocks.ljust(width), style))
 
 
-def name_expert(decision: Decision, router: Router) -> tuple[str, str]:
-    """The expert that a prompt goes to, and its colour; where the router abstained, the default expert or none."""
-    name = decision.expert
-    if name is None:
-        return NONE_FITS, FAINT
-    return f"{name} ({DEFAULT})" if decision.abstained else name, colour_of(router.experts.index(name))
-
-
-def count_shown(ranking: Sequence[tuple[str, float]], top: int | None, least: float = -math.inf) -> int:
-    """How many experts of a ranking are shown: `top`; else all if they are few, else the first ones from `least` on."""
-    if top is not None:
-        return min(top, len(ranking))
-    if len(ranking) <= MOST_SHOWN + 1:  # a line that counts one other is not shorter
-        return len(ranking)
-    return max(1, sum(value >= least for _, value in ranking[:MOST_SHOWN]))
-
-
 def name_others(count: int) -> str:
     """How many experts are not shown."""
     return f"and {'1 other' if count == 1 else f'{count:,} others'}"
@@ -231,10 +224,16 @@ def split_rows(rows: Sequence[Row]) -> tuple[Sequence[Row], int]:
 
 
 def count_left_out(shown: Table, count: int, what: str = "") -> Group:
-    """The table; below it, how many rows it leaves out. `what` says which ones it shows."""
+    """The table and, below it, how many rows it leaves out. `what` describes the rows that it shows."""
     from rich.console import Group
 
     return Group(shown, *([line((f"{what}{name_others(count)}: --json has them all", FAINT))] if count else ()))
+
+
+def short_table(*columns: str, rows: Sequence[Sequence[RenderableType]], what: str = "", **more: Any) -> Group:
+    """A table of the first rows, and how many are left out; `what` describes the rows that it shows."""
+    first, left_out = split_rows(rows)
+    return count_left_out(table(*columns, rows=first, **more), left_out, what)
 
 
 def colour_of(index: int) -> str:
@@ -256,9 +255,9 @@ def percent(share: float | None) -> str:
     return "–" if share is None else f"{100 * share:.1f} %"
 
 
-def format_value(decision: Decision, value: float) -> str:
-    """A probability as a percentage, an expected score as it is."""
-    return percent(value) if decision.expected_score is None else f"{value:.3f}"
+def saved_line(path: object, count: float, kind: str = "saved to") -> Text:
+    """Where something was saved, and its size in bytes."""
+    return line((f"{kind} ", ""), (str(path), "bold"), (f"  {size(count)}", FAINT))
 
 
 def printable(text: str) -> str:
@@ -276,4 +275,4 @@ def _picture(character: str) -> str:
     point = ord(character)
     if point < 0x20 and character != "\n":
         return chr(0x2400 + point)
-    return "\ufffd" if 0x7F <= point <= 0x9F or 0xD800 <= point <= 0xDFFF or character in TURNS else character
+    return "\ufffd" if 0x7F <= point <= 0x9F or 0xD800 <= point <= 0xDFFF or character in BIDI_CONTROLS else character

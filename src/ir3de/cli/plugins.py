@@ -1,4 +1,4 @@
-"""What a package needs to add commands that look like those of ir3de.
+"""The names that a package needs to add commands that look like those of ir3de.
 
 A command is a click command that the package names in the entry-point group `ir3de.commands`:
 
@@ -8,7 +8,7 @@ A command is a click command that the package names in the entry-point group `ir
 Help and completion list it without importing the package. A command of ir3de is never replaced.
 """
 
-from ir3de.cli.accuracy_tables import effects_table
+from ir3de.cli.accuracy import effects_table
 from ir3de.cli.commands.explain import show_explanation
 from ir3de.cli.group import refuse_other_name
 from ir3de.cli.hints import is_router

@@ -1,4 +1,4 @@
-"""Files of routed rows: JSON lines, a JSON document, CSV, TSV or Parquet, as the file's name says."""
+"""Files of routed rows: JSON lines, a JSON document, CSV, TSV or Parquet, by the ending of the file's name."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import io
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any
 
+from ir3de.cli.decisions import DECISION_FIELD
 from ir3de.cli.options import refuse_existing
 from ir3de.cli.output import json_text
 from ir3de.errors import InputError, MissingExtraError
@@ -18,76 +19,82 @@ if TYPE_CHECKING:
 
 Row = Mapping[str, object]
 
-DECISION_FIELD = "ir3de"
 COLUMNS = ("expert", "confidence", "expected_score", "margin", "abstained", "reason")  # of a decision, in tables
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 PARQUET_ROWS = 1_024  # written at once
 
 
-class RowWriter(Protocol):
-    """Writes rows with their decisions to an open file."""
-
-    def __init__(self, file: IO[bytes], name: str) -> None: ...
-    def write(self, row: Row, decision: Mapping[str, Any]) -> None: ...
-    def close(self) -> None: ...
-
-
-class LinesWriter:
-    """One JSON object a line: the row, and its decision in the field `ir3de`."""
+class JSONWriter:
+    """One JSON object a line, or a list of them in .json: the row, and its decision in the field `ir3de`."""
 
     def __init__(self, file: IO[bytes], name: str) -> None:
-        self._file = file
+        self._file, self._is_list, self._count = file, _suffix_of(name) == ".json", 0
 
     def write(self, row: Row, decision: Mapping[str, Any]) -> None:
-        self._file.write(json_text({**row, DECISION_FIELD: decision}).encode() + b"\n")
+        text = json_text({**row, DECISION_FIELD: decision}).encode()
+        before = b",\n" if self._count else b"[\n"
+        self._file.write(before + text if self._is_list else text + b"\n")
+        self._count += 1
 
     def close(self) -> None:
-        pass
+        if self._is_list:
+            self._file.write(b"\n]\n" if self._count else b"[]\n")
 
 
-class DocumentWriter:
-    """The same objects as one JSON list."""
-
-    def __init__(self, file: IO[bytes], name: str) -> None:
-        self._file, self._before = file, b"[\n"
-
-    def write(self, row: Row, decision: Mapping[str, Any]) -> None:
-        self._file.write(self._before + json_text({**row, DECISION_FIELD: decision}).encode())
-        self._before = b",\n"
-
-    def close(self) -> None:
-        self._file.write(b"\n]\n" if self._before == b",\n" else b"[]\n")
-
-
-class SeparatedWriter:
-    """CSV or TSV: the columns of the first row, then those of its decision."""
+class TableWriter:
+    """A table with the columns of the first row, then those of its decision."""
 
     def __init__(self, file: IO[bytes], name: str) -> None:
-        self._columns = _Columns(name)
+        self._file, self._name, self._number = file, name, 0
+        self._fields: dict[str, str] = {}  # of the decision: field, column
+        self._own: tuple[str, ...] = ()
+
+    def join(self, row: Row, decision: Mapping[str, Any]) -> dict[str, Any]:
+        """The row's own columns, then the decision's, under a longer name if the row has one of that name."""
+        self._number += 1
+        if self._number == 1:
+            self._own = tuple(row)
+            known = [field for field in COLUMNS if field in decision]
+            fields = [field for field in known if (field, decision[field]) != ("confidence", None)]
+            self._fields = {field: f"{DECISION_FIELD}_{field}" if field in row else field for field in fields}
+        if unknown := [name for name in row if name not in self._own]:
+            raise InputError(
+                f"{self._name}: row {self._number:,} has the field {unknown[0]!r}, which the first row has not, and a "
+                "table has the same columns in every row: write .jsonl instead"
+            )
+        own = {name: row.get(name) for name in self._own}
+        return own | {column: decision.get(field) for field, column in self._fields.items()}
+
+
+class SeparatedWriter(TableWriter):
+    """CSV or TSV."""
+
+    def __init__(self, file: IO[bytes], name: str) -> None:
+        super().__init__(file, name)
         self._text = io.TextIOWrapper(file, "utf-8", errors="backslashreplace", newline="", write_through=True)
         self._table = csv.writer(self._text, delimiter=SEPARATORS[_suffix_of(name)], lineterminator="\n")
 
     def write(self, row: Row, decision: Mapping[str, Any]) -> None:
-        is_first = not self._columns.names
-        joined = self._columns.join(row, decision)
-        if is_first:
+        joined = self.join(row, decision)
+        if self._number == 1:
             self._table.writerow(joined)
-        self._table.writerow(map(_format_cell, joined.values()))
+        plain = [value if value is None or isinstance(value, str) else json_text(value) for value in joined.values()]
+        self._table.writerow(plain)
 
     def close(self) -> None:
-        self._text.detach()  # the file is closed by whoever opened it
+        self._text.detach()  # the caller closes the file
 
 
-class ParquetRowsWriter:
-    """Parquet: the columns of the first row, then those of its decision; types are those of the first rows."""
+class ParquetRowsWriter(TableWriter):
+    """Parquet; the types are those of the first rows."""
 
     def __init__(self, file: IO[bytes], name: str) -> None:
-        self._file, self._name, self._columns = file, name, _Columns(name)
+        super().__init__(file, name)
         self._rows: list[dict[str, Any]] = []
         self._writer: ParquetWriter | None = None
 
     def write(self, row: Row, decision: Mapping[str, Any]) -> None:
-        self._rows.append(self._columns.join(row, decision))
+        self._rows.append(self.join(row, decision))
         if len(self._rows) == PARQUET_ROWS:
             self._flush()
 
@@ -115,15 +122,11 @@ class ParquetRowsWriter:
         self._rows = []
 
 
-WRITERS: Mapping[str, Callable[[IO[bytes], str], RowWriter]] = {
-    ".jsonl": LinesWriter,
-    ".ndjson": LinesWriter,
-    ".json": DocumentWriter,
-    ".csv": SeparatedWriter,
-    ".tsv": SeparatedWriter,
+WRITERS: Mapping[str, Callable[[IO[bytes], str], JSONWriter | SeparatedWriter | ParquetRowsWriter]] = {
+    **dict.fromkeys((".jsonl", ".ndjson", ".json"), JSONWriter),
+    **dict.fromkeys(SEPARATORS, SeparatedWriter),
     ".parquet": ParquetRowsWriter,
 }
-JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 
 
 def check_target(target: str, *, force: bool, tables: bool = True) -> Path:
@@ -135,8 +138,9 @@ def check_target(target: str, *, force: bool, tables: bool = True) -> Path:
             f"--output {target} {found}, and the ending names the format: {', '.join(WRITERS)}. "
             "`--output -` prints JSON lines"
         )
-    if not tables and suffix not in JSON_SUFFIXES:
-        raise InputError(f"--output {target}: the turns of a chat fit no table: name a file {', '.join(JSON_SUFFIXES)}")
+    if not tables and WRITERS[suffix] is not JSONWriter:
+        named = ", ".join(ending for ending, writer in WRITERS.items() if writer is JSONWriter)
+        raise InputError(f"--output {target}: the turns of a chat fit no table: name a file {named}")
     if suffix == ".parquet":
         try:
             import pyarrow.parquet  # noqa: F401
@@ -157,37 +161,5 @@ def open_routed(path: Path) -> Iterator[Callable[[Row, Mapping[str, Any]], None]
         writer.close()
 
 
-class _Columns:
-    """The columns of a table, known from its first row."""
-
-    def __init__(self, name: str) -> None:
-        self.names: dict[str, str] = {}  # of the decision: field, column
-        self._own: tuple[str, ...] = ()
-        self._name, self._number = name, 0
-
-    def join(self, row: Row, decision: Mapping[str, Any]) -> dict[str, Any]:
-        """The row's own columns, then the decision's, under a longer name where the row has one of that name."""
-        self._number += 1
-        if not self.names:
-            self._own = tuple(row)
-            fields = [
-                field for field in COLUMNS if field in decision and (field, decision[field]) != ("confidence", None)
-            ]
-            self.names = {field: f"{DECISION_FIELD}_{field}" if field in row else field for field in fields}
-        if unknown := [name for name in row if name not in self._own]:
-            raise InputError(
-                f"{self._name}: row {self._number:,} has the field {unknown[0]!r}, which the first row has not, and a "
-                "table has the same columns in every row: write .jsonl instead"
-            )
-        own = {name: row.get(name) for name in self._own}
-        return own | {column: decision.get(field) for field, column in self.names.items()}
-
-
 def _suffix_of(name: str) -> str:
     return Path(name).suffix.lower()
-
-
-def _format_cell(value: object) -> object:
-    if value is None or isinstance(value, str):
-        return value
-    return json_text(value)

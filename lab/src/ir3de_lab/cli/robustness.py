@@ -35,4 +35,4 @@ def robustness(data: Path | None, chosen: Sequence[str], save: Path | None, out:
 
     rows: list[Held] = measure_suites(out, data, chosen, save, measure)
     for row in rows:
-        out.result(heading(f"{row.suite}: {row.router}"), effects_table(row.report))
+        out.result(heading(f"{row.suite}: {row.router}"), effects_table(row.report.to_dict()))

@@ -1,24 +1,64 @@
-"""collect: count one domain's texts where they are."""
+"""collect, merge: count one domain's texts where they are, and add such statistics up."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ir3de.cli import options
-from ir3de.cli.contributions import Labels, label_options, refuse_repeated, report_saved
-from ir3de.cli.given import GivenDomains
-from ir3de.cli.held_texts import DomainTexts
-from ir3de.cli.output import Output, hint, line
+from ir3de.cli.counting import (
+    CountedDomain,
+    check_sources,
+    count_domain,
+    domains_table,
+    load_contributions,
+    load_embedding,
+    statistics_files,
+    warn_of_skipped,
+)  # fmt: skip
+from ir3de.cli.domains import DomainTexts, GivenDomains
+from ir3de.cli.output import Output, Result, facts, hint, line, saved_line
 from ir3de.errors import InputError
 
 if TYPE_CHECKING:
-    from ir3de.cli.domains import CountedDomain
     from ir3de.engines import Counting
     from ir3de.statistics.contributions import Contribution
+    from ir3de.statistics.domain import Statistics
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The id and the owner of a contribution."""
+
+    id: str | None
+    owner: str
+
+    def make(
+        self, statistics: Statistics, given: Sequence[Contribution], *, recipe: Mapping[str, Any] | None = None
+    ) -> Contribution:
+        """The statistics as a contribution made of those given; rejects one that was given twice."""
+        from ir3de.statistics.contributions import Contribution, find_holders
+
+        parts = find_holders(given, "these files are not all different: one")
+        return Contribution.of(statistics, owner=self.owner, id=self.id, recipe=recipe, parts=parts)
+
+
+def _make_labels(owner: str, named: str | None) -> Labels:
+    from ir3de.statistics.contributions import check_id, check_owner
+
+    return Labels(None if named is None else check_id(named), check_owner(owner))
+
+
+label_options = options.gather_options(
+    "labels",
+    _make_labels,
+    click.option("--owner", metavar="LABEL", default="", help="Who owns the texts; a router's ledger shows it."),
+    click.option("--id", "named", metavar="ID", help="Id of the contribution.  [default: made of its hash]"),
+)
 
 
 @click.command()
@@ -37,8 +77,8 @@ if TYPE_CHECKING:
 @click.option(
     "--keep-sample",
     is_flag=True,
-    help="Keep up to 1,024 of the prompts, as token ids, for tuning and calibration. Whoever has the file can then "
-    "read those prompts.",
+    help="Keep up to 1,024 of the prompts, as token ids, for tuning and calibration. Anyone who has the file "
+    "can then read those prompts.",
 )
 @click.option(
     "--min-count",
@@ -82,7 +122,7 @@ def collect(
     place of the texts.
 
     A histogram still reveals rare words, names and numbers. --clip, --min-count and --histogram-only reveal less;
-    docs/privacy.md says what remains. --min-count applies to this file alone: the sum of two such files differs from
+    docs/privacy.md lists what remains. --min-count applies to this file alone: the sum of two such files differs from
     one collection of all the texts with --min-count.
 
     \b
@@ -92,42 +132,38 @@ def collect(
       ir3de collect law.stats cases/ --clip 1 --min-count 10
       ir3de fit router law=law.stats maths=maths.jsonl
     """
-    from ir3de.cli.domains import count_domain, domains_table, load_embedding, note_skipped
-
     _check_thresholded(min_count, paths, keep_sample=keep_sample, histogram_only=histogram_only, held=label is not None)
-    refuse_repeated(paths)
+    _refuse_repeated(paths)
     if label is None:
-        options.refuse_existing(options.parse_statistics_path(None, None, str(target)), force=force)
+        options.refuse_existing(_parse_statistics_path(None, None, str(target)), force=force)
     targets, given = _plan(target, paths, label, texts, counting, labels, out)
     for path in targets.values():
         options.refuse_existing(path, force=force)
     embedding = load_embedding(source, out)
+    how: Any = {"window": window, "keep_sample": keep_sample, "min_count": min_count, "counting": counting}
     made = {}
     for name, one in given.items():
-        counted = count_domain(
-            name,
-            one,
-            embedding,
-            texts,
-            out,
-            window=window,
-            prompt_sums=not histogram_only,
-            keep_sample=keep_sample,
-            min_count=min_count,
-            counting=counting,
-        )
+        counted = count_domain(name, one, embedding, texts, out, prompt_sums=not histogram_only, **how)
         made[name] = counted, _make(counted, labels, min_count, keep_sample=keep_sample, label=label)
     for name, (counted, contribution) in made.items():  # nothing is written before everything is counted
         targets[name].parent.mkdir(parents=True, exist_ok=True)
         contribution.save(targets[name])
         counted.discard_checkpoints()
     everything = [counted for counted, _ in made.values()]
-    out.note(domains_table(everything), "")
-    note_skipped(out, everything)
+    documents = [counted.to_dict() for counted in everything]
+    out.note(domains_table(documents), "")
+    warn_of_skipped(out, everything)
     if label is None:
-        report_saved(out, targets[target.stem], made[target.stem][1], **everything[0].describe_reading())
-    else:
-        _report_folder(out, target, targets, made)
+        _report_saved(out, targets[target.stem], made[target.stem][1], **everything[0].describe_reading())
+        return
+    files = [{**one, "file": str(targets[one["name"]]), "id": made[one["name"]][1].id} for one in documents]
+    saved = Result(line((f"{len(made):,} files saved to ", ""), (str(target), "bold")))
+    out.show({"folder": str(target), "files": files}, (saved, hint(f"ir3de fit router {target}")))
+
+
+def _parse_statistics_path(context: click.Context | None, parameter: click.Parameter | None, value: str) -> Path:
+    """The file to write statistics to; a click callback."""
+    return options.check_suffix(value, [options.STATISTICS_SUFFIX], "other commands know statistics by it: add it")
 
 
 def _plan(
@@ -139,9 +175,7 @@ def _plan(
     labels: Labels,
     out: Output,
 ) -> tuple[dict[str, Path], Mapping[str, DomainTexts]]:
-    """The files that are written, by name, and what is counted for each; labelled texts are read here."""
-    from ir3de.cli.domains import check_sources
-
+    """The files to write, by name, and the texts of each; labelled texts are read here."""
     if label is None:
         check_sources({target.stem: paths})
         return {target.stem: target.expanduser()}, {target.stem: paths}
@@ -155,7 +189,7 @@ def _plan(
 def _make(
     counted: CountedDomain, labels: Labels, min_count: int, *, keep_sample: bool, label: str | None
 ) -> Contribution:
-    """A contribution from what was counted; refuses one without any token."""
+    """A contribution from the counts; rejects one without any token."""
     where = "these texts" if label is None else f"the texts of {counted.name!r}"
     whole = counted.statistics if keep_sample else counted.statistics.without_sample()
     whole = whole.at_least(min_count) if counted.contributions else whole
@@ -163,11 +197,11 @@ def _make(
         raise InputError(f"no token occurs {min_count:,} times in {where}: add texts, or lower --min-count")
     if not whole.tokens:
         raise InputError("these sources contain no text: name at least one file with a text in it")
-    return labels.of(whole, counted.contributions, recipe=counted.recipe)
+    return labels.make(whole, counted.contributions, recipe=counted.recipe)
 
 
 def _check_folder(target: Path, labels: Labels) -> None:
-    """Refuse what cannot be a folder of statistics."""
+    """Reject what cannot be a folder of statistics."""
     if target.suffix == options.STATISTICS_SUFFIX or target.is_file():
         raise click.UsageError(
             f"with --label, OUT is a folder that gets one .stats file per label, found {str(target)!r}: name a folder"
@@ -177,7 +211,7 @@ def _check_folder(target: Path, labels: Labels) -> None:
 
 
 def _name_files(folder: Path, names: Iterable[str]) -> dict[str, Path]:
-    """The file of each label; refuses labels that cannot be the names of different files."""
+    """The file of each label; rejects labels that cannot be the names of different files."""
     targets: dict[str, Path] = {}
     taken: dict[str, str] = {}
     for name in names:
@@ -189,22 +223,10 @@ def _name_files(folder: Path, names: Iterable[str]) -> dict[str, Path]:
     return targets
 
 
-def _report_folder(
-    out: Output,
-    folder: Path,
-    targets: Mapping[str, Path],
-    made: Mapping[str, tuple[CountedDomain, Contribution]],
-) -> None:
-    files = [{**counted.to_dict(), "file": str(targets[name]), "id": one.id} for name, (counted, one) in made.items()]
-    out.json({"folder": str(folder), "files": files})
-    out.result(line((f"{len(made):,} files saved to ", ""), (str(folder), "bold")))
-    out.note(hint(f"ir3de fit router {folder}"))
-
-
 def _check_thresholded(
     min_count: int, paths: tuple[str, ...], *, keep_sample: bool, histogram_only: bool, held: bool
 ) -> None:
-    """Refuse options that bring rare tokens back, and sources that cannot be read twice."""
+    """Reject options that bring rare tokens back, and sources that cannot be read twice."""
     if min_count == 1:
         return
     if keep_sample:
@@ -218,3 +240,88 @@ def _check_thresholded(
             f"--min-count reads the texts twice, to keep rare tokens out of the prompt sums, and {what}: "
             "name files of texts, or give --histogram-only"
         )
+
+
+@click.command()
+@click.argument("target", metavar="OUT.stats", callback=_parse_statistics_path)
+@click.argument("paths", nargs=-1, required=True, metavar="FILE.stats...")
+@label_options
+@options.force_option
+@options.output_options
+def merge(target: Path, paths: tuple[str, ...], labels: Labels, force: bool, out: Output) -> None:
+    """Add statistics files up, exactly.
+
+    The sum has the same bits as one collection of all the texts, in any order, if all files were collected with the
+    same --subsample. The sum is one contribution. To be able to remove each owner's part from a router later, give the
+    router their files instead: `ir3de add router --merge law=berlin.stats law=paris.stats`. A FILE may be a quoted
+    pattern. The same statistics given twice are rejected, by their hash.
+
+    \b
+    Example:
+      ir3de merge law.stats law-berlin.stats law-paris.stats
+    """
+    options.refuse_existing(target, force=force)
+    _refuse_repeated(paths)
+    given = load_contributions(statistics_files(paths))
+    total = sum((one.statistics() for one in given[1:]), given[0].statistics())
+    made = labels.make(total, given)
+    made.save(target)
+    out.note(facts(list_contribution_facts(made)))
+    _report_saved(out, target, made, merged=list(paths))
+
+
+def _refuse_repeated(paths: tuple[str, ...]) -> None:
+    twice = next((path for index, path in enumerate(paths) if path in paths[:index]), None)
+    if twice is not None:
+        raise click.UsageError(f"{twice} is named twice and would count twice: name it once")
+
+
+def _report_saved(out: Output, target: Path, made: Contribution, **more: Any) -> None:
+    size = target.stat().st_size
+    document = {"statistics": str(target), "bytes": size, **describe_contribution(made), **more}
+    out.show(document, (saved_line(target, size), hint(f"ir3de fit router {target.stem}={target} …")))
+
+
+def describe_contribution(contribution: Contribution) -> dict[str, Any]:
+    """Plain values, ready for JSON."""
+    statistics = contribution.statistics()
+    return {
+        "id": contribution.id,
+        "owner": contribution.owner,
+        "prompts": statistics.prompts,
+        "tokens": statistics.tokens,
+        "windows": None if statistics.sums is None else statistics.sums.windows,
+        "kept": contribution.kept,
+        "sources": 0 if statistics.sample is None else statistics.sample.count_sources(),
+        "embedding": statistics.fingerprint,
+        "digest": contribution.digest,
+        "sha256": contribution.sha256,
+        "parts": list(contribution.parts),
+        "recipe": dict(contribution.recipe),
+    }
+
+
+def list_contribution_facts(contribution: Contribution) -> Iterator[tuple[str, str]]:
+    """The content of a file of statistics, as names and values."""
+    found, sums = describe_contribution(contribution), contribution.statistics().sums
+    recipe, sources = ", ".join(_list_options(found["recipe"])), found["sources"]
+    origin = f", from {sources:,} source{'s' * (sources > 1)}" if sources else ""
+    yield "contribution", f"{found['id']}{' of ' * bool(found['owner'])}{found['owner']}"
+    yield "prompts", f"{found['prompts']:,}"
+    yield "tokens", f"{found['tokens']:,}"
+    windows = "none: histogram only" if sums is None else f"{sums.windows:,} windows of about {sums.window} tokens"
+    yield "prompt sums", windows
+    yield "prompts kept", f"{found['kept']:,}, as token ids{origin}" if found["kept"] else "none"
+    yield "collected with", recipe or ("no option" if found["recipe"] else "not known")
+    yield "merged from", f"{len(found['parts'])} contributions" if found["parts"] else "none: as collected"
+    yield "embedding", found["embedding"][:12]
+    yield "digest", found["digest"]
+
+
+def _list_options(recipe: Mapping[str, Any]) -> Iterator[str]:
+    """The options that the texts were collected with, except those with default values."""
+    defaults = {"window": 128, "subsample": 1, "min_count": 1, "prompt_sums": True}
+    for given, value in recipe.items():
+        name = "subsample" if given == "sample" else given  # its name in version 0.1
+        if value is not None and value != defaults.get(name):
+            yield "--histogram-only" if name == "prompt_sums" else f"--{name.replace('_', '-')} {value}"

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from ir3de.cli.accuracy import headline, recall_table
+from ir3de.cli.commands.explain import show_explanation
+from ir3de.cli.counting import count_domain, domains_table
+from ir3de.cli.decisions import name_expert
 from ir3de.cli.options import TextOptions, force_option, output_options, refuse_existing
-from ir3de.cli.output import Output, bar, heading, hint, line, name_expert, percent, table
+from ir3de.cli.output import Output, Result, bar, heading, hint, line, percent, table
+from ir3de.cli.proof import describe_choice
 from ir3de.errors import InputError
 
 if TYPE_CHECKING:
@@ -53,7 +58,7 @@ def demo(target: Path | None, write: Path | None, force: bool, out: Output) -> N
     """Fit, measure and use a small router, offline.
 
     It has five experts with 120 prompts each, all bundled with the package. The router is kept in a folder, and
-    prompts to measure it with in another one beside it, so that the commands printed at the end can be run. If the
+    prompts to measure it with in another one next to it, so that the commands printed at the end can be run. If the
     folder `demo-router` of an earlier demo is there, it stays as it is. With --write, you get the prompts as a file to
     fit from: its columns are `prompt` and `team`.
 
@@ -63,10 +68,6 @@ def demo(target: Path | None, write: Path | None, force: bool, out: Output) -> N
       ir3de demo --save other-router
       ir3de demo --write train.csv
     """
-    from ir3de.cli.accuracy_tables import headline, recall_table
-    from ir3de.cli.commands.explain import show_explanation
-    from ir3de.cli.domains import count_domain, domains_table
-    from ir3de.cli.trials import describe_choice
     from ir3de.corpora.examples import DOMAINS, held_out, path_of
     from ir3de.embedding import Embedding
     from ir3de.evaluation.accuracy import evaluate
@@ -78,7 +79,7 @@ def demo(target: Path | None, write: Path | None, force: bool, out: Output) -> N
     place, is_new = _find_place(target, force=force)
     with out.spinner("reading the embedding"):
         embedding = Embedding.default()
-    options = TextOptions(field=None, whole_files=False, subsample=1, cap=None)
+    options = TextOptions(subsample=1)
     counted = [count_domain(name, [str(path_of(name))], embedding, options, out) for name in DOMAINS]
     begun = perf_counter()
     with out.spinner("solving"):
@@ -98,19 +99,9 @@ def demo(target: Path | None, write: Path | None, force: bool, out: Output) -> N
         "evaluation": report.to_dict(),
         "routed": [{"text": text, "microseconds": round(us, 1), **found.to_dict()} for text, found, us in routed],
         "explanation": explanation.to_dict(),
+        "saved": str(place) if is_new else None,
     }
-    out.json({**document, "saved": str(place) if is_new else None})
-    if out.as_json:
-        return
-    seconds += sum(domain.seconds for domain in counted)
-    out.note(heading("Fit", f"one pass over the texts, a few solves: {seconds:.1f} s"), "", domains_table(counted))
-    out.note("", describe_choice(router.trials, reason=""))
-    out.note(heading("Measure", "25 prompts per expert that were not in the fit"), "")
-    out.result(headline(report))
-    out.note("", recall_table(report))
-    about = f"table look-ups, no model runs; each time is the median of {TIMING_REPEATS} repeats"
-    out.note(heading("Route", about), "", _routed_table(router, routed))
-    out.note(heading("Explain", "every word has the colour of the expert it speaks for"), "")
+    out.show(document, _view_figures(document, router))
     if not out.quiet:
         show_explanation(out, router, explanation, rows=5)
     kept = "the router is in" if is_new else "an earlier demo's router is in"
@@ -119,6 +110,19 @@ def demo(target: Path | None, write: Path | None, force: bool, out: Output) -> N
     out.note(hint(f'ir3de explain {place} "your prompt"', "  see what decided"))
     out.note(hint(f"ir3de eval {place} {prompts}", "  measure it      "))
     out.note(hint(f"ir3de fit my-router {prompts}", "  fit your own    "))
+
+
+def _view_figures(document: Mapping[str, Any], router: Router) -> Iterator[Any]:
+    """The fit, its accuracy and some routed prompts."""
+    counted, report = document["counted"], document["evaluation"]
+    seconds = document["solve_seconds"] + sum(domain["seconds"] for domain in counted)
+    yield heading("Fit", f"one pass over the texts, a few solves: {seconds:.1f} s")
+    yield from ("", domains_table(counted), "", describe_choice(router.trials, reason=""))
+    yield from (heading("Measure", "25 prompts per expert that were not in the fit"), "")
+    yield from (Result(headline(report)), "", recall_table(report))
+    about = f"table look-ups, no model runs; each time is the median of {TIMING_REPEATS} repeats"
+    yield from (heading("Route", about), "", _routed_table(document["routed"], router.experts))
+    yield from (heading("Explain", "every word has the colour of the expert it speaks for"), "")
 
 
 def _find_place(target: Path | None, *, force: bool) -> tuple[Path, bool]:
@@ -145,7 +149,7 @@ def _write_prompts(folder: Path, prompts: Mapping[str, Iterable[str]]) -> None:
 
 
 def _write_labelled(path: Path, force: bool, out: Output) -> None:
-    """Write the example prompts with the name of their domain beside each."""
+    """Write the example prompts, each with the name of its domain."""
     import csv
     import io
 
@@ -159,13 +163,14 @@ def _write_labelled(path: Path, force: bool, out: Output) -> None:
     table = io.StringIO(newline="")
     csv.writer(table).writerows([("prompt", "team"), *rows])
     files.write(path, table.getvalue().encode())
-    out.json({"written": str(path), "rows": len(rows), "text": "prompt", "label": "team"})
-    out.result(f"{path}: {len(rows)} prompts of {len(prompts())} teams; the columns are prompt and team")
-    out.note("", hint(f"ir3de fit router {path} --label team", "  fit a router from them"))
+    done = Result(f"{path}: {len(rows)} prompts of {len(prompts())} teams; the columns are prompt and team")
+    following = hint(f"ir3de fit router {path} --label team", "  fit a router from them")
+    document = {"written": str(path), "rows": len(rows), "text": "prompt", "label": "team"}
+    out.show(document, (done, "", following))
 
 
 def _time_route(router: Router, text: str) -> tuple[Decision, float]:
-    """Route a prompt; the decision, and the microseconds it took."""
+    """Route a prompt: the decision, and the time in microseconds."""
     times = []
     for _ in range(TIMING_REPEATS):
         begun = perf_counter()
@@ -174,10 +179,12 @@ def _time_route(router: Router, text: str) -> tuple[Decision, float]:
     return decision, median(times)
 
 
-def _routed_table(router: Router, routed: list[tuple[str, Decision, float]]) -> Table:
+def _routed_table(routed: Iterable[Mapping[str, Any]], experts: Sequence[str]) -> Table:
     made = table("prompt", "expert", "confidence", "", "µs", right=("confidence", "µs"))
-    for text, decision, us in routed:
-        name, colour = name_expert(decision, router)
-        sure = decision.confidence or 0.0  # never None: this router has domains
-        made.add_row(text, line((name, colour)), percent(sure), bar(sure, 10, colour), f"{us:.0f}")
+    for row in routed:
+        name, colour = name_expert(row, experts)
+        sure = row["confidence"]
+        made.add_row(
+            row["text"], line((name, colour)), percent(sure), bar(sure, 10, colour), f"{row['microseconds']:.0f}"
+        )
     return made

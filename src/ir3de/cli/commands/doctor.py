@@ -1,4 +1,4 @@
-"""doctor: what ir3de needs and whether it is installed, and what could be added."""
+"""doctor, completion: check the installation, and set up the shell."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Literal
 
 import click
 
+from ir3de.cli.group import KNOWN_PLUGINS
 from ir3de.cli.options import output_options
-from ir3de.cli.output import FAINT, Output, line, table
+from ir3de.cli.output import FAINT, Output, Result, line, table
 from ir3de.errors import IR3DEError, name_extra
 from ir3de.files.atomic import count_cores
 from ir3de.files.package import VERSION
@@ -60,12 +61,12 @@ def doctor(context: click.Context, out: Output) -> None:
     with out.spinner("looking"):
         findings = list(_findings())
     broken = [finding for finding in findings if finding.state == "broken"]
-    out.json({"ok": not broken, "findings": [asdict(finding) for finding in findings]})
     rows = [
         (line(STYLES[one.state]), one.name, line((one.found, FAINT if one.state == "note" else ""))) for one in findings
     ]
-    out.note(table("", "part", "found", rows=rows))
-    out.result(line((f"{len(broken)} broken", "red") if broken else ("all is well", "green")))
+    verdict = line((f"{len(broken)} broken", "red") if broken else ("all is well", "green"))
+    document = {"ok": not broken, "findings": [asdict(finding) for finding in findings]}
+    out.show(document, (table("", "part", "found", rows=rows), Result(verdict)))
     context.exit(1 if broken else 0)
 
 
@@ -94,6 +95,13 @@ def _findings() -> Iterator[Finding]:
         found = version_of(package)
         install = f"optional, for {purpose}: {name_extra(extra)}"
         yield Finding(package, "ok" if found else "note", found or install)
+    for distribution in dict.fromkeys(plugin.distribution for plugin in KNOWN_PLUGINS.values()):
+        found = version_of(distribution)
+        names = " and ".join(
+            f"`ir3de {name}`" for name, one in KNOWN_PLUGINS.items() if one.distribution == distribution
+        )
+        install = f"optional, for {names}: {name_extra('', distribution)}"
+        yield Finding(distribution, "ok" if found else "note", found or install)
     for flag in HUB_FLAGS:
         yield Finding(flag, "note", os.environ.get(flag, "not set"))
 
@@ -127,3 +135,26 @@ def _blas() -> str:
     blas = (np.show_config(mode="dicts") or {}).get("Build Dependencies", {}).get("blas", {})
     threads = os.environ.get("OPENBLAS_NUM_THREADS") or os.environ.get("OMP_NUM_THREADS") or count_cores()
     return f"{blas.get('name', 'unknown')} {blas.get('version', '')}, {threads} threads"
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@output_options
+@click.pass_context
+def completion(context: click.Context, shell: str, out: Output) -> None:
+    """Print the script that completes commands with Tab.
+
+    \b
+    Examples:
+      ir3de completion bash >> ~/.bashrc
+      ir3de completion zsh  >> ~/.zshrc
+      ir3de completion fish > ~/.config/fish/completions/ir3de.fish
+    """
+    from click.shell_completion import get_completion_class
+
+    made = get_completion_class(shell)
+    assert made is not None
+    script = made(context.find_root().command, {}, "ir3de", "_IR3DE_COMPLETE").source()
+    out.json({"shell": shell, "script": script})
+    if not out.as_json:
+        print(script)

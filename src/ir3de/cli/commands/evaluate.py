@@ -1,41 +1,113 @@
-"""eval: how well a router does on prompts whose experts are known."""
+"""eval: measure a router on prompts whose experts are known, on models' scores, or on logged traffic."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import heapq
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ir3de.cli import accuracy_tables, options
-from ir3de.cli.commands.evaluate_frontier import frontier_options, show_frontier
-from ir3de.cli.commands.evaluate_outcomes import evaluate_outcomes
-from ir3de.cli.commands.evaluate_replay import evaluate_replay
-from ir3de.cli.costs import once_weight_option, weighted
-from ir3de.cli.domains import check_sources
-from ir3de.cli.given import GivenDomains, given_domains
-from ir3de.cli.holdout import eval_holdout_option, keep_held_out
-from ir3de.cli.outcomes import or_outcomes
-from ir3de.cli.output import Output, heading, line, percent
-from ir3de.cli.plots import draw_frontier, draw_reliability, parse_plot_path, require_matplotlib
-from ir3de.cli.progress import read_prompts
+from ir3de.cli import accuracy, options
+from ir3de.cli.costs import once_weight_option, weigh
+from ir3de.cli.counting import check_sources, holdout_option
+from ir3de.cli.domains import DomainTexts, GivenDomains, given_domains, read_prompts
+from ir3de.cli.outcomes import outcome_rows, view_outcomes
+from ir3de.cli.output import Output, Result, heading, line
+from ir3de.cli.plots import draw_frontier, draw_reliability, parse_plot_path, require_matplotlib, view_frontier
+from ir3de.cli.progress import reading
 from ir3de.cli.saving import load_router
-from ir3de.cli.strong_weak import NAMES, pair_options
-from ir3de.cli.surest import SurestDecisions
 from ir3de.errors import InputError
 
 if TYPE_CHECKING:
-    from ir3de.evaluation.accuracy import Report
+    from ir3de.evaluation.replay import LoggedDecision
+    from ir3de.router import Router
     from ir3de.routing.decision import Decision
 
+Row = dict[str, Any]
 
 MEASURE_INSTEAD = (
     "Measure on prompts that were kept aside (`ir3de fit … --holdout 0.2`), or read the proof that `ir3de fit` prints"
 )
 NEAREST = "where none fits, the nearest expert counts"
+REPLAY_ACCEPTS = ("router_path", "logs", "wanted", "weights", "as_json", "quiet")
+
+
+class SurestDecisions:
+    """Rows about at most `wanted` decisions: the surest ones, and abstentions only if there is room left."""
+
+    def __init__(self, wanted: int) -> None:
+        self._wanted = wanted
+        self._kept: list[tuple[bool, float, int, Row]] = []  # a heap: the first to go is at its top
+        self._places = count()
+
+    def add(self, decision: Decision, describe: Callable[[], Row]) -> None:
+        """Keep the row if the decision is among the surest. Of equally sure ones the first stay."""
+        score = decision.confidence if decision.expected_score is None else decision.expected_score
+        rank = (not decision.abstained, score or 0.0, -next(self._places))
+        if len(self._kept) < self._wanted:
+            heapq.heappush(self._kept, (*rank, describe()))
+        elif self._kept and rank > self._kept[0][:3]:
+            heapq.heapreplace(self._kept, (*rank, describe()))
+
+    @property
+    def rows(self) -> list[Row]:
+        """The rows, the surest decision first."""
+        return [row for *_, row in sorted(self._kept, key=lambda kept: kept[:3], reverse=True)]
+
+
+def evaluate_outcomes(
+    router_path: Path,
+    outcomes: Sequence[str],
+    score_field: str,
+    field: str | None,
+    weights: Mapping[str, float],
+    strong: str | None,
+    weak: str | None,
+    out: Output,
+    **_: Any,
+) -> None:
+    """eval --outcomes: route the rows and compare the scores of the chosen models."""
+    from ir3de.corpora import total_bytes
+    from ir3de.evaluation.outcomes import evaluate_outcomes as measure
+
+    total_bytes(outcomes)  # a misspelt path is found first
+    router = weigh(load_router(router_path), weights)
+    rows = outcome_rows(outcomes, field, score_field, out)
+    report = measure(router, rows, field=score_field, strong=strong, weak=weak).to_dict()
+    if unknown := report["unknown_models"]:
+        out.warn(f"models that the router does not know were skipped: {', '.join(unknown)}")
+    out.show(report, view_outcomes(report))
+
+
+def evaluate_replay(
+    router_path: Path, logs: Sequence[str], wanted: int, weights: Mapping[str, float], out: Output
+) -> None:
+    """eval --replay: route the prompts of the logs again and compare."""
+    from ir3de.corpora import total_bytes
+    from ir3de.evaluation.replay import DamagedLines, read_log, replay_log
+
+    options.check_clashes("--replay", REPLAY_ACCEPTS)
+    total = total_bytes(logs)  # a misspelt path is found first
+    router = weigh(load_router(router_path), weights)
+    damage, surest = DamagedLines(), SurestDecisions(wanted)
+
+    def record(row: LoggedDecision, decision: Decision) -> None:
+        then = {"text": row.text, "before": row.expert, "served": row.served}
+        values = {"confidence_before": row.confidence, "expected_score_before": row.expected_score}
+        surest.add(decision, lambda: {**then, **values, **decision.to_dict()})
+
+    with reading(out, "replay", total) as on_bytes:
+        logged = read_log(logs, damage, on_bytes=on_bytes)
+        found = replay_log(router, logged, damage=damage, on_move=record if wanted else None)
+    report = {**found.to_dict(), "damaged": damage.lines, "moved": surest.rows}
+    if damage.lines:
+        out.warn(f"{damage.lines:,} lines are damaged or not decisions and were skipped. {damage.first}")
+    out.show(report, accuracy.view_replay(report, out))
 
 
 @click.command("eval")
@@ -66,8 +138,16 @@ NEAREST = "where none fits, the nearest expert counts"
     callback=parse_plot_path,
     help="Draw the reliability diagram as .png, .svg or .pdf; needs the extra `plots`.",
 )
-@eval_holdout_option
-@frontier_options
+@holdout_option("Measure only on the prompts that `ir3de fit --holdout` with the same share kept out of the fit.")
+@click.option(
+    "--frontier", is_flag=True, help="Also show quality and cost at every weight; holds all decisions in memory."
+)
+@click.option(
+    "--frontier-plot",
+    metavar="FILE",
+    callback=parse_plot_path,
+    help="Draw the frontier as .png, .svg or .pdf; needs the extra `plots`.",
+)
 @once_weight_option
 @options.output_options
 @click.option(
@@ -77,8 +157,8 @@ NEAREST = "where none fits, the nearest expert counts"
     metavar="LOG",
     help="Compare with the decision log of a gateway instead of NAME=PATH; may be repeated.",
 )
-@pair_options
-@or_outcomes(evaluate_outcomes, "weights", *NAMES)
+@options.pair_options
+@options.or_outcomes(evaluate_outcomes, "weights", "strong", "weak")
 def evaluate(
     router_path: Path,
     domains: GivenDomains,
@@ -103,15 +183,16 @@ def evaluate(
     The experts of the prompts are named by --label, by the names in a folder, or by NAME=PATH, as in `ir3de fit`.
 
     Accuracy is the share of prompts whose most probable expert is their own, as in the proof of `ir3de fit`; a mean
-    over the experts stands beside it where it differs. Where prompts went, after costs and abstentions, is counted
-    apart. Calibration compares the confidence of the decisions with how often they are right. Coverage shows what a
-    threshold would cost and save; with --unknown, also how many prompts of no expert are told. Robustness routes the
-    same prompts with typos and other changes; a route is flipped if it differs from that of the original. The frontier
-    is the quality at each mean cost per prompt, compared with random mixes, single experts and an oracle. --outcomes
-    compares the mean score of the chosen models with the best single model, an oracle and random choice; for two models
-    it also shows what each share of calls of the strong one buys (APGR, CPT). --replay shows which prompts of a
-    gateway's decision log would go to another expert; the log needs `logs.decisions` and `logs.prompts` in the
-    gateway's configuration.
+    over the experts follows if it differs. Where prompts went, after costs and abstentions, is counted separately.
+    Calibration compares the confidence of the decisions with how often they are right. Coverage shows the effect of a
+    threshold; with --unknown, also how many prompts of no expert are recognised. Robustness routes the same prompts
+    with typos and other changes; a route is flipped if it differs from that of the original. The frontier is the
+    quality at each mean cost per prompt, compared with random mixes, single experts and an oracle.
+
+    --outcomes compares the mean score of the chosen models with the best single model, an oracle and random choice; for
+    two models it also shows the effect of each share of calls of the strong one (APGR, CPT). --replay shows which
+    prompts of a gateway's decision log would go to another expert; the log needs `logs.decisions` and `logs.prompts` in
+    the gateway's configuration.
 
     \b
     Examples:
@@ -139,13 +220,11 @@ def evaluate(
     domains.check_skipping(skip_bad)
     given_texts = domains.read(field, out, whole_files=whole_files, skip_bad=skip_bad)
     check_sources({**given_texts, **({"unknown": unknown} if unknown else {})})
-    router = weighted(load_router(router_path), weights)
-    misrouted = SurestDecisions(wanted)
+    router = weigh(load_router(router_path), weights)
+    misrouted, memory = SurestDecisions(wanted), PromptMemory.of(router)
     recorder = DecisionRecorder(router) if frontier or frontier_plot else None
     if recorder:
         recorder.check()
-
-    memory = PromptMemory.of(router)
 
     def record(name: str, text: str, decision: Decision) -> None:
         if memory:
@@ -157,88 +236,66 @@ def evaluate(
 
     begun = perf_counter()
     with ExitStack() as bars:
-        prompts: dict[str, Any] = {
-            name: read_prompts(name, paths, field, whole_files, out) for name, paths in given_texts.items()
-        }
-        for stream in prompts.values():
-            bars.callback(stream.close)
-        if holdout is not None:
-            streams = {name: list(keep_held_out(stream, holdout)) for name, stream in prompts.items()}
-            prompts = {name: kept for name, kept in streams.items() if kept}  # of a few prompts none may be kept aside
-            if not prompts:
-                raise InputError(
-                    f"--holdout {holdout:g} keeps none of these prompts aside: give more, or a larger share"
-                )
+        prompts = _open_prompts(given_texts, field, whole_files, holdout, out, bars)
         if robustness:  # every prompt is needed more than once
             prompts = {name: list(stream) for name, stream in prompts.items()}
-        strangers = read_prompts("unknown", list(unknown), field, whole_files, out) if unknown else iter(())
-        report = route_and_compare(
-            router, prompts, strangers, on_decision=record if wanted or recorder or memory else None
-        )
+        others = read_prompts("unknown", list(unknown), field, whole_files, out) if unknown else iter(())
+        on_decision = record if wanted or recorder or memory else None
+        report = route_and_compare(router, prompts, others, on_decision=on_decision)
     if unknown and report.unknown is None:
         raise InputError(f"{', '.join(unknown)}: no prompt to evaluate: give --unknown at least one, or leave it out")
-    seconds = perf_counter() - begun
-    with out.spinner("perturbing"):
-        effects = measure_robustness(router, prompts) if robustness else None
-    found, mistakes = recorder.frontier() if recorder else None, misrouted.rows
-    if found and frontier_plot:
-        draw_frontier(found, frontier_plot)
-    also: dict[str, Any] = {key: more.to_dict() for key, more in (("robustness", effects), ("frontier", found)) if more}
+    document = {**report.to_dict(), "seconds": round(perf_counter() - begun, 3), "errors": misrouted.rows}
+    if robustness:
+        with out.spinner("perturbing"):
+            document["robustness"] = measure_robustness(router, prompts).to_dict()
+    if recorder:
+        document["frontier"] = recorder.frontier().to_dict()
     seen = memory.count() if memory else None
     warning = seen.describe(MEASURE_INSTEAD) if seen else None
-    also["in_fit"] = None if seen is None else {**seen.to_dict(), "warning": warning}
-    out.json({**report.to_dict(), "seconds": round(seconds, 3), "errors": mistakes, **also})
+    document["in_fit"] = None if seen is None else {**seen.to_dict(), "warning": warning}
+    if frontier_plot is not None:
+        draw_frontier(document["frontier"], frontier_plot)
+    if plot is not None:
+        draw_reliability(document, plot)
     if warning:
         out.warn(warning, quiet=False)
-    show_report(out, report)
+    out.show(document, _view_evaluation(document, router, out, plot, frontier_plot))
+
+
+def _open_prompts(
+    given: Mapping[str, DomainTexts],
+    field: str | None,
+    whole_files: bool,
+    holdout: float | None,
+    out: Output,
+    bars: ExitStack,
+) -> dict[str, Any]:
+    """Each expert's prompts as a stream, which `bars` closes; with --holdout only the held-out ones."""
+    from ir3de.corpora import is_held_out
+
+    prompts = {name: read_prompts(name, paths, field, whole_files, out) for name, paths in given.items()}
+    for stream in prompts.values():
+        bars.callback(stream.close)
+    if holdout is None:
+        return dict(prompts)
+    kept = {name: [text for text in stream if is_held_out(text, holdout)] for name, stream in prompts.items()}
+    if not any(kept.values()):
+        raise InputError(f"--holdout {holdout:g} keeps none of these prompts aside: give more, or a larger share")
+    return {name: texts for name, texts in kept.items() if texts}  # of a few prompts none may be held out
+
+
+def _view_evaluation(
+    document: Mapping[str, Any], router: Router, out: Output, plot: Path | None, frontier_plot: Path | None
+) -> Iterator[Any]:
+    yield from accuracy.view_report(document, out)
     if plot is not None:
-        draw_reliability(report, plot)
-        out.note(line(("drawn to ", ""), (str(plot), "bold")))
-    if effects:
-        out.note(heading("Robustness", NEAREST if router.default is None and report.abstained else ""))
-        out.result(accuracy_tables.effects_table(effects))
-    if found:
-        show_frontier(out, found, frontier_plot)
-    if mistakes:
+        yield line(("drawn to ", ""), (str(plot), "bold"))
+    if "robustness" in document:
+        yield heading("Robustness", NEAREST if router.default is None and document["abstained"] else "")
+        yield Result(accuracy.effects_table(document["robustness"]))
+    if "frontier" in document:
+        yield from view_frontier(document["frontier"], out.console.width, frontier_plot)
+    if document["errors"]:
         columns = ("expected", "expert"), ("expert", "went to")
-        out.note(
-            heading("Misrouted", "the most confident first"),
-            accuracy_tables.prompts_table(mistakes, *columns, out.console.width),
-        )
-
-
-def show_report(out: Output, report: Report) -> None:
-    """Everything a report holds, the accuracy_tables.headline first."""
-    if out.as_json:
-        return
-    out.result(accuracy_tables.headline(report))
-    sides, widths = ("expected", "went to"), (out.console.width, out.table_width)
-    confusion = accuracy_tables.matrix_table(report.experts, report.confusion, widths[0], sides, room=widths[1])
-    out.note("", accuracy_tables.recall_table(report), heading("Confusion"), confusion)
-    gap = f"expected calibration error {100 * report.calibration_error:.1f} points; █ accuracy, │ mean confidence"
-    out.note(heading("Calibration", gap), accuracy_tables.reliability_table(report))
-    out.note(*_coverage(report))
-    out.note(*_abstentions(report))
-
-
-def _coverage(report: Report) -> Iterator[Any]:
-    """What a threshold costs and saves, and what becomes of unknown prompts."""
-    if report.coverage:
-        area = "" if report.area is None else f"a right answer is more confident than a wrong one: {report.area:.3f}"
-        yield from (heading("Coverage", area), accuracy_tables.coverage_table(report))
-    if (found := report.unknown) is not None:
-        shares = f"{percent(found.told)} told as out of domain, {percent(found.sure)} over 90 % sure"
-        at_5 = f"{percent(found.told_at_5)} told at 5 % false alarms"
-        yield heading("Unknown prompts", f"{found.prompts:,}: {shares}")
-        yield line((f"  area under the curve {found.area:.3f}, {at_5}", ""))
-
-
-def _abstentions(report: Report) -> Iterator[Any]:
-    """How many prompts were abstained on, why, and how many are out of domain."""
-    if report.abstained:
-        reasons = ", ".join(f"{reason} {count:,}" for reason, count in report.abstained_because.items())
-        rest = f"; of the others {percent(report.answered_accuracy)} are right"
-        yield line(("\nAbstained  ", "bold"), (f"{report.abstained:,} of {report.prompts:,}: {reasons}{rest}", ""))
-    if report.out_of_domain:
-        share = percent(report.out_of_domain / report.prompts)
-        yield line(("\nOut of domain  ", "bold"), (f"{report.out_of_domain:,} prompts, {share}", ""))
+        yield heading("Misrouted", "the most confident first")
+        yield accuracy.prompts_table(document["errors"], *columns, out.console.width)

@@ -5,30 +5,30 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ir3de.cli.chats import Chat, pick_only_source, read_chats, route_chat, weights_table
-from ir3de.cli.commands.route import something_decided, why_abstained
-from ir3de.cli.costs import once_weight_option, utility_table, warn_of_idle_weights
+from ir3de.cli import decisions
+from ir3de.cli.commands.route import refuse_prompt_and_chat
+from ir3de.cli.costs import once_weight_option, warn_of_idle_weights
+from ir3de.cli.decisions import format_value, name_expert, why_abstained
 from ir3de.cli.hints import router_before_prompt
 from ir3de.cli.options import chat_option, number_option, output_options, router_argument
 from ir3de.cli.output import (
     FAINT,
     NARROW_WIDTH,
     Output,
+    Result,
     bar,
     colour_of,
-    format_value,
     heading,
     line,
-    name_expert,
     one_line,
     percent,
     printable,
     table,
-)
+)  # fmt: skip
 from ir3de.cli.saving import load_router
 from ir3de.errors import InputError
 from ir3de.routing.explanation import tabulate_words
@@ -41,16 +41,16 @@ if TYPE_CHECKING:
 
     from ir3de.router import Router
     from ir3de.routing.explanation import Explanation, WordSum
+    from ir3de.routing.turn_explanation import TurnExplanation
     from ir3de.routing.words import Word
 
 OTHER_COLUMNS_WIDTH = 44  # a word, how often, its contribution, its bar
 MAX_NAME_CHARACTERS = 18  # of an expert in a table
 BAR_WIDTH = 10
-STRANGE_WORDS = 5  # named where a prompt is out of domain
-MOST_NAMED = 3  # experts of a mixed prompt
+STRANGE_WORDS = 5  # named if a prompt is out of domain
 SENTENCE_CHARS = 80  # shown of a sentence
 STRONG_SHARE = 0.5  # of the strongest word's contribution
-WEAK_SHARE = 0.1  # words below it are shown as if they said nothing
+WEAK_SHARE = 0.1  # weaker words are shown as if they had no contribution
 
 
 @click.command()
@@ -77,42 +77,51 @@ def explain(
       ir3de explain router --chat chat.json
     """
     if chat is not None:
-        pick_only_source((text,))
+        refuse_prompt_and_chat(text)
     router = load_router(router_path)
     warn_of_idle_weights(out, router, weights)
-    if chat is not None:
-        for one in read_chats(chat):
-            _explain_chat(out, router, one, rows, weights)
-        return
-    explanation = router.explain(_text(text), weights=weights or None)
-    out.json(explanation.to_dict())
-    if not out.as_json:
+    for one in decisions.read_chats(chat) if chat is not None else ():
+        conversation = decisions.route_chat(router, one, weights)
+        explanations = [conversation.explain(turn) for turn in range(len(conversation))]
+        document = {"chat": one.place, "turns": [found.to_dict() for found in explanations]} if out.as_json else {}
+        out.json(document)
+        for found, turn in zip(explanations, conversation.turns, strict=True):
+            _show_turn(out, router, found, turn.text, rows)
+    if chat is None:
+        explanation = router.explain(_read_text(text), weights=weights or None)
+        out.json(explanation.to_dict())
         show_explanation(out, router, explanation, rows)
 
 
-def _explain_chat(out: Output, router: Router, chat: Chat, rows: int, weights: Mapping[str, float]) -> None:
-    """Every turn: its decision, the weights of the turns in it, and the words of the turn that decided."""
-    conversation = route_chat(router, chat, weights)
-    explanations = [conversation.explain(turn) for turn in range(len(conversation))]
-    out.json({"chat": chat.place, "turns": [found.to_dict() for found in explanations]} if out.as_json else None)
-    for found, turn in zip(explanations, conversation.turns, strict=True):
-        if out.as_json:
-            break
-        decision = found.decision
-        value = format_value(decision, decision.quality[0][1])
-        name, colour = name_expert(decision, router)
-        out.result(heading(f"{found.turn + 1}  {one_line(turn.text, out.console.width - 5)}"))
-        out.result(line((name, f"bold {colour}"), (f"  {value}", "")))
-        if decision.abstained:
-            out.warn(why_abstained(decision))
-        why = "this turn began a new subject" if found.changed else f"turn {found.decided + 1} decided"
-        out.note(line((why, FAINT)), weights_table(found, out.console.width))
-        out.note("", *_draw_words(out, found.deciding), line((printable(found.deciding.summary), "")))
-        if rows and found.deciding.decision.counted:
-            out.note(*_word_table(found.deciding, rows, out.console.width))
+def _show_turn(out: Output, router: Router, found: TurnExplanation, text: str, rows: int) -> None:
+    """A turn: its decision, the weights of the turns in it, and the words of the turn that decided."""
+    if out.as_json:
+        return
+    decision = found.decision.to_dict()
+    name, colour = name_expert(decision, router.experts)
+    out.result(heading(f"{found.turn + 1}  {one_line(text, out.console.width - 5)}"))
+    out.result(line((name, f"bold {colour}"), (f"  {format_value(decision)}", "")))
+    if decision["abstained"]:
+        out.warn(why_abstained(decision))
+    why = "this turn began a new subject" if found.changed else f"turn {found.decided + 1} decided"
+    out.note(line((why, FAINT)), _weights_table(found, out.console.width))
+    out.note("", *_draw_words(out, found.deciding), line((printable(found.deciding.summary), "")))
+    if rows and found.deciding.decision.counted:
+        out.note(*_word_table(found.deciding, rows, out.console.width))
 
 
-def _text(text: str | None) -> str:
+def _weights_table(explanation: TurnExplanation, width: int) -> Table:
+    """The weight of each turn, for or against the chosen expert."""
+    shown = table("turn", "weight", "lead", "text", right=("turn", "weight", "lead"))
+    for weight in explanation.weights:
+        text = one_line(weight.text, max(20, width - 30))
+        style = "bold" if weight.turn == explanation.decided else ""
+        lead = f"{100 * weight.lead:+.0f} %"
+        shown.add_row(str(weight.turn + 1), percent(weight.weight), lead, line((text, style)))
+    return shown
+
+
+def _read_text(text: str | None) -> str:
     if text is not None and text != "-":
         return text
     if sys.stdin is None or (text is None and sys.stdin.isatty()):
@@ -125,31 +134,44 @@ def _text(text: str | None) -> str:
 
 
 def show_explanation(out: Output, router: Router, explanation: Explanation, rows: int) -> None:
-    """The prompt, the legend, and a table of the words that decided most."""
-    decision = explanation.decision
-    if not decision.counted:
-        out.result(line(name_expert(decision, router)), line((printable(explanation.summary), "")))
-        out.warn(why_abstained(decision))
+    """Print the prompt, the legend, and a table of the words that decided most."""
+    if out.as_json:
         return
-    out.result(*_draw_words(out, explanation))
-    if len(explanation.tokens) == router.selector.cap:
-        out.result(line((f"… no more than the first {router.selector.cap:,} tokens are read", FAINT)))
-    legend = (
-        _legend(explanation, out.console.width) if something_decided(decision) else line(name_expert(decision, router))
-    )
-    out.result(line(("", "")), legend, line((printable(explanation.summary), "")))
-    if decision.penalties is not None:
-        out.note("", utility_table(decision, router))
-    if decision.abstained:
+    decision = explanation.decision.to_dict()
+    out.show({}, _view_explanation(out, router, explanation, decision))
+    if decision["abstained"]:
         out.warn(why_abstained(decision))
-    if decision.out_of_domain:
-        out.note(_say_what_is_strange(explanation))
+    out.note(*_view_details(explanation, decision, rows, out.console.width))
+
+
+def _view_explanation(
+    out: Output, router: Router, explanation: Explanation, decision: Mapping[str, Any]
+) -> Iterator[Any]:
+    expert, summary = line(name_expert(decision, router.experts)), line((printable(explanation.summary), ""))
+    if not decision["counted"]:
+        yield from (Result(expert), Result(summary))
+        return
+    yield from map(Result, _draw_words(out, explanation))
+    if len(explanation.tokens) == router.selector.cap:
+        yield Result(line((f"… only the first {router.selector.cap:,} tokens are read", FAINT)))
+    yield Result(line(("", "")))
+    yield Result(_legend(explanation, decision, out.console.width) if decisions.has_ranking(decision) else expert)
+    yield Result(summary)
+    if "penalty" in decision["ranking"][0]:
+        yield from ("", decisions.utility_table(decision, router))
+
+
+def _view_details(explanation: Explanation, decision: Mapping[str, Any], rows: int, width: int) -> Iterator[Any]:
+    """Why the prompt is out of domain, the experts of a mixed prompt, and the table of words."""
+    if not decision["counted"]:
+        return
+    if decision["out_of_domain"]:
+        yield _describe_strangeness(explanation)
     if explanation.mixed:
-        out.note(
-            line(("mixed: ", "bold"), (" and ".join(explanation.mixed[:MOST_NAMED]), "")), *_name_sentences(explanation)
-        )
-    if rows and decision.counted:
-        out.note(*_word_table(explanation, rows, out.console.width))
+        yield line(("mixed: ", "bold"), (" and ".join(explanation.mixed[: decisions.MOST_NAMED]), ""))
+        yield from _name_sentences(explanation)
+    if rows:
+        yield from _word_table(explanation, rows, width)
 
 
 def _name_sentences(explanation: Explanation) -> Iterator[Text]:
@@ -160,8 +182,8 @@ def _name_sentences(explanation: Explanation) -> Iterator[Text]:
             yield line((f"  {found.expert}  ", colour), (one_line(found.text, SENTENCE_CHARS), FAINT))
 
 
-def _say_what_is_strange(explanation: Explanation) -> Text:
-    """How probable it is that the prompt is in domain, and what speaks against it."""
+def _describe_strangeness(explanation: Explanation) -> Text:
+    """The probability that the prompt is in domain, and the evidence against it."""
     decision = explanation.decision
     share = decision.in_domain or 0.0
     parts = [("in domain ", ""), (percent(share), "bold")]
@@ -236,7 +258,7 @@ def _marks(part: Text) -> str:
     return "".join(" " if character == " " else mark * cell_len(character) for character, mark in cells).rstrip()
 
 
-def _legend(explanation: Explanation, width: int) -> Text:
+def _legend(explanation: Explanation, document: Mapping[str, Any], width: int) -> Text:
     """The experts that are compared with their probability or expected score, best first, and how many more there are.
 
     Where the router abstained, the default expert comes first. A line is never broken inside an expert.
@@ -258,7 +280,7 @@ def _legend(explanation: Explanation, width: int) -> Text:
     for place, (expert, value) in enumerate(ranking):
         styles = ("bold", "") if place == 0 else ("", FAINT)
         colour = _colour_of(expert, explanation)
-        add(("■ ", colour), (expert, styles[0]), (f" {format_value(explanation.decision, value)}", styles[1]))
+        add(("■ ", colour), (expert, styles[0]), (f" {format_value(document, value)}", styles[1]))
     if others := len(explanation.experts) - len(ranking):
         add((f"… and {others:,} more", FAINT))
     return line(*parts)

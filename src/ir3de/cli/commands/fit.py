@@ -1,8 +1,8 @@
-"""fit: a router from each expert's texts."""
+"""fit: a router from each expert's texts, or from models' scores."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from importlib import import_module
@@ -13,17 +13,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ir3de.cli import options
-from ir3de.cli.commands.fit_outcomes import FIT_TAKES, fit_outcomes
 from ir3de.cli.costs import GivenCosts, complete_costs, cost_options
-from ir3de.cli.domains import check_sources, count_background, count_domain, load_embedding
-from ir3de.cli.given import GivenDomains, described_domains
-from ir3de.cli.holdout import Holdout, fit_holdout_option
-from ir3de.cli.outcomes import or_outcomes
-from ir3de.cli.output import Output
+from ir3de.cli.counting import check_sources, count_background, count_domain, hold_out, holdout_option, load_embedding
+from ir3de.cli.domains import GivenDomains, described_domains
+from ir3de.cli.outcomes import describe_reached, outcome_rows
+from ir3de.cli.output import Output, line
 from ir3de.cli.progress import solving
-from ir3de.cli.proofs import no_proof_option, prove_fit
+from ir3de.cli.proof import prove_fit
 from ir3de.cli.saving import free_folders, save_and_report
-from ir3de.cli.strong_weak import share_options
 
 if TYPE_CHECKING:
     from ir3de.engines import Counting
@@ -32,20 +29,12 @@ if TYPE_CHECKING:
 
     Choice = click.Choice[str]
 else:
-    Choice = click.Choice  # no generic class before click 8.2
+    Choice = click.Choice  # not a generic class before click 8.2
 
 SCORERS = (
-    "auto",
-    "blend",
-    "logistic",
-    "prompt-ridge",
-    "token-ridge",
-    "posterior",
-    "cross-entropy",
-    "kernel-ridge",
-    "paper",
+    "auto", "blend", "logistic", "prompt-ridge", "token-ridge", "posterior", "cross-entropy", "kernel-ridge", "paper",
     "authors",
-)
+)  # fmt: skip
 SELECTORS = ("average", "entropy", "all")
 
 
@@ -54,7 +43,7 @@ class StrategyName(Choice):
 
     def __init__(self, built_in: tuple[str, ...], module: str, registry: str) -> None:
         super().__init__(built_in)
-        self._registry = module, registry  # imported only when another name is given
+        self._registry = module, registry  # imported only for another name
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value in self.choices:
@@ -66,10 +55,57 @@ class StrategyName(Choice):
         return value
 
 
+def fit_outcomes(
+    router_path: Path,
+    outcomes: Sequence[str],
+    score_field: str,
+    texts: options.TextOptions,
+    source: str,
+    default: str | None,
+    serving: Path | None,
+    force: bool,
+    costs: GivenCosts,
+    strong_share: float | None,
+    strong: str | None,
+    weak: str | None,
+    out: Output,
+    **_: Any,
+) -> None:
+    """fit --outcomes: sum up the rows, fit, save and report."""
+    from ir3de.corpora import total_bytes
+    from ir3de.fitting.outcomes import collect_outcomes
+    from ir3de.policies import Policy
+    from ir3de.router import Router
+
+    options.check_share_options(strong_share, strong, weak)
+    folders = free_folders(router_path, serving, force=force)
+    total_bytes(outcomes)  # a misspelt path is found first
+    embedding = load_embedding(source, out)
+    rows = outcome_rows(outcomes, texts.field, score_field, out)
+    sums = collect_outcomes(rows, embedding=embedding, field=score_field)
+    costs = complete_costs(costs, sums.models)
+    begun = perf_counter()
+    with out.spinner("solving"):
+        router = Router.fit_outcomes(
+            sums, embedding=embedding, default=default, policy=Policy(costs=costs), guard=strong_share is None
+        )
+    if strong_share is not None:
+        from ir3de.evaluation.outcomes import calibrate_strong_share
+
+        found = calibrate_strong_share(router, None, strong_share, strong=strong, weak=weak)
+        out.note(line((describe_reached(found.to_dict()), "")))
+        router = found.router
+    save_and_report(out, router, folders, perf_counter() - begun)
+
+
 @click.command()
 @click.argument("router_path", metavar="OUT", type=click.Path(path_type=Path))
 @described_domains
-@options.unique_labels_option
+@click.option(
+    "--unique-labels",
+    is_flag=True,
+    help="Accept a --label of which nearly every row has its own, which makes an expert of every row.",
+)
 @options.text_options
 @options.engine_options
 @options.embedding_option
@@ -98,14 +134,25 @@ class StrategyName(Choice):
     help="Prompts that belong to none of the experts; may be repeated.  [default: a built-in set]",
 )
 @cost_options
-@no_proof_option
-@fit_holdout_option
+@click.option(
+    "--no-proof",
+    is_flag=True,
+    envvar="IR3DE_NO_PROOF",
+    help="Do not measure the router on held-out prompts, which takes about as long as the fit. IR3DE_NO_PROOF=1 "
+    "turns it off for all fits.",
+)
+@holdout_option(
+    "Keep this share of the prompts out of the fit, chosen by a hash of the text, and measure the router on those "
+    "instead of by cross-validation. The saved router never saw them; leave --holdout out to fit on all prompts."
+)
 @click.option("--serving", metavar="PATH", type=click.Path(path_type=Path), help="Write a small serving copy as well.")
-@share_options
+@options.share_options
 @options.device_option
 @options.force_option
 @options.output_options
-@or_outcomes(fit_outcomes, *FIT_TAKES)
+@options.or_outcomes(
+    fit_outcomes, "source", "default", "serving", "force", *options.COST_PARAMETERS, *options.SHARE_PARAMETERS
+)
 def fit(
     router_path: Path,
     domains: GivenDomains,
@@ -190,29 +237,22 @@ def fit(
     arithmetic = options.load_arithmetic(device)
     domains.check(texts.field, descriptions)
     domains.check_counting(counting)
-    split = None if holdout is None else Holdout(holdout, counting)
     folders = free_folders(router_path, serving, force=force)
     given_texts = domains.read_to_count(texts, counting, descriptions, out)
     if not unique_labels:
         domains.check_labels(given_texts, texts.field)
     if default is not None:
-        find_default(default, tuple(given_texts))  # or it is refused before anything is counted
+        find_default(default, tuple(given_texts))  # rejected before anything is counted
     costs = complete_costs(costs, given_texts)
     check_sources(given_texts)
     check_sources({"background": background})
+    repeats, measured = domains.find_repeats(given_texts), {}
+    if holdout is not None:
+        given_texts, measured["held_out"] = hold_out(given_texts, holdout, texts, counting, out)
     embedding = load_embedding(source, out)
-    count = count_domain if split is None else split.count_domain
+    how: Any = {"keep_sample": not no_sample, "counting": counting}
     counted = [
-        count(
-            name,
-            paths,
-            embedding,
-            texts,
-            out,
-            keep_sample=not no_sample,
-            counting=counting,
-            description=descriptions.get(name),
-        )
+        count_domain(name, paths, embedding, texts, out, description=descriptions.get(name), **how)
         for name, paths in given_texts.items()
     ]
     given = {domain.name: domain.domain for domain in counted}
@@ -230,14 +270,12 @@ def fit(
             if tune:  # the selector brings the cap
                 router.tune()
     seconds = perf_counter() - begun
-    measured = {} if split is None else {"held_out": split.held_out}
-    proving = None if no_proof else partial(prove_fit, router, out, **measured)
-    repeats = domains.find_repeats(given_texts)
-    save_and_report(out, router, folders, seconds, counted, tuned=tune, proving=proving, repeats=repeats)
+    prove = None if no_proof else partial(prove_fit, router, out, **measured)
+    save_and_report(out, router, folders, seconds, counted, tuned=tune, prove=prove, repeats=repeats)
 
 
 def _check_tunable(given: Mapping[str, object], no_sample: bool) -> None:
-    """Refuse what --tune is there to choose, and to tune on nothing."""
+    """Reject options that --tune chooses itself, and tuning without prompts."""
     clash = next((name for name, value in given.items() if value is not None), None)
     if clash is not None:
         raise click.UsageError(f"--tune chooses scorer and selector itself: leave out {clash}, or leave out --tune")

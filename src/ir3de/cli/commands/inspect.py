@@ -1,35 +1,30 @@
-"""inspect: what a router, a statistics file or an embedding is, with every hash checked."""
+"""inspect: the content of a router, a statistics file or an embedding, with every hash checked."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from ir3de.cli.commands.collect import describe_contribution, list_contribution_facts
 from ir3de.cli.options import output_options
-from ir3de.cli.outcomes import describe_outcomes
+from ir3de.cli.outcomes import describe_share, view_means
 from ir3de.cli.output import (
     FAINT,
     NARROW_WIDTH,
     Output,
-    count_left_out,
+    Result,
     facts,
     heading,
     line,
     percent,
+    short_table,
     size,
-    split_rows,
-    table,
-)
+)  # fmt: skip
+from ir3de.cli.proof import trials_table
 from ir3de.cli.saving import load_router
-from ir3de.cli.strong_weak import describe_share
-from ir3de.cli.trials import trials_table
-
-if TYPE_CHECKING:
-    from ir3de.files.router_folder import RouterFiles
-
 
 KEPT = ("serving", "experts", "default", "scorer", "selector", "embedding", "calibration", "familiarity")
 MAX_TRIAL_ROWS = 5
@@ -75,85 +70,77 @@ def _inspect_router(path: Path, out: Output) -> None:
     files = [{"name": file.name, "bytes": file.bytes, "state": file.state} for file in found.files]
     kept = {key: header.get(key) for key in (*KEPT, "policy", "trials")}
     kept |= {"outcomes": header["outcomes"]} if "outcomes" in header else {}
-    out.json({"kind": "router", "path": str(path), "whole": found.whole, **kept, "files": files})
-    if not out.as_json:
-        _show_router(path, found, out)
+    document = {"kind": "router", "path": str(path), "whole": found.whole, **kept, "files": files}
+    more = {"membership": header.get("membership"), "tuned": header.get("tuned", True)}
+    more |= {"recognises": found.tells_out_of_domain()}
+    out.show(document, _view_router(document, more, out))
     if not found.whole:
         broken = ", ".join(file.name for file in found.files if file.state in ("missing", "damaged"))
         raise ArtifactError(f"the router at {path} is not whole ({broken}): copy it again from where it came from")
 
 
-def _show_router(path: Path, found: RouterFiles, out: Output) -> None:
-    header = found.header
-    embedding = header.get("embedding") or {}
-    kind = "serving copy of a router: it can route, but not change" if header.get("serving") else "router"
-    kind += ", fitted from outcomes" if "outcomes" in header else ""
-    out.result(line((str(path), "bold"), (f"  {kind}, {size(found.bytes)}", FAINT)))
-    out.note(
-        facts(
-            [
-                ("scorer", _strategy(header.get("scorer"))),
-                ("selector", _strategy(header.get("selector"))),
-                ("embedding", f"{embedding.get('name', '')} {str(embedding.get('fingerprint'))[:12]}".strip()),
-                ("default expert", str(header.get("default") or "none was named")),
-                ("confidence", _confidence(header.get("calibration"))),
-                ("abstains", _abstention(found)),
-                *_strong_share(header),
-            ]
-        )
-    )
-    has_sources = any("sources" in expert for expert in header.get("experts", ()))
+def _view_router(document: Mapping[str, Any], more: Mapping[str, Any], out: Output) -> Iterator[Any]:
+    embedding, policy = document["embedding"] or {}, document["policy"] or {}
+    kind = "serving copy of a router: it can route, but not change" if document["serving"] else "router"
+    kind += ", fitted from outcomes" if "outcomes" in document else ""
+    total = sum(file["bytes"] for file in document["files"])
+    yield Result(line((document["path"], "bold"), (f"  {kind}, {size(total)}", FAINT)))
+    share = policy.get("strong_share")
+    known = [
+        ("scorer", _format_strategy(document["scorer"])),
+        ("selector", _format_strategy(document["selector"])),
+        ("embedding", f"{embedding.get('name', '')} {str(embedding.get('fingerprint'))[:12]}".strip()),
+        ("default expert", str(document["default"] or "none was named")),
+        ("confidence", _describe_confidence(document["calibration"])),
+        ("abstains", _describe_abstention(policy.get("threshold") or 0, more)),
+        *([("strong calls", describe_share(share))] if share else []),
+    ]
+    yield from (facts(known), "", _experts_table(document["experts"] or (), out), "")
+    order = sorted(document["files"], key=lambda file: file["state"] == "ok")  # damaged files come first
+    colours = {"ok": "green", "missing": "red", "damaged": "red"}
+    rows = [
+        (file["name"], size(file["bytes"]), line((file["state"], colours.get(file["state"], "yellow"))))
+        for file in order
+    ]
+    yield short_table("file", "size", "content", right=("size",), rows=rows)
+    if document["trials"]:
+        yield heading("Tuned" if more["tuned"] else "Chosen by the fit")
+        yield trials_table(document["trials"], MAX_TRIAL_ROWS)
+    if "outcomes" in document and document["whole"]:
+        yield from view_means(document, load_router(Path(document["path"])), out.console.width)
+
+
+def _experts_table(experts: Any, out: Output) -> Any:
+    """One row for each expert; names come before optional columns on a narrow terminal."""
+    has_sources, is_narrow = any("sources" in one for one in experts), out.console.width < NARROW_WIDTH
     counted = ("prompts", "tokens", "kept", *(("sources",) if has_sources else ()))
-    narrow = out.console.width < NARROW_WIDTH  # names come before what is seldom asked for
-    others = () if narrow else ("contributions", "digest")
-    experts = table("expert", *counted, *others, right=(*counted, "contributions"))
-    first, left_out = split_rows(header.get("experts", ()))
-    for expert in first:
+    rows = []
+    for expert in experts:
         counts = [f"{expert[key]:,}" if key in expert else "–" for key in counted]
         given = f"{len(expert['contributions']):,}" if "contributions" in expert else "–"
-        rest = () if narrow else (given, line((expert.get("digest", "–")[:16], FAINT)))
-        experts.add_row(str(expert.get("name")), *counts, *rest)
-    files = table("file", "size", "content", right=("size",))
-    order = sorted(found.files, key=lambda file: file.state == "ok")  # what is wrong comes first
-    shown_files, more_files = split_rows(order)
-    for file in shown_files:
-        colour = "green" if file.state == "ok" else "yellow" if "rebuilt" in file.state else "red"
-        files.add_row(file.name, size(file.bytes), line((file.state, colour)))
-    out.note("", count_left_out(experts, left_out), "", count_left_out(files, more_files))
-    if header.get("trials"):
-        out.note(
-            heading("Tuned" if header.get("tuned", True) else "Chosen by the fit"),
-            trials_table(header["trials"], MAX_TRIAL_ROWS),
-        )
-    if "outcomes" in header and found.whole:
-        out.note(*describe_outcomes(header, load_router(path), out.console.width))
+        rest = () if is_narrow else (given, line((expert.get("digest", "–")[:16], FAINT)))
+        rows.append((str(expert.get("name")), *counts, *rest))
+    others = () if is_narrow else ("contributions", "digest")
+    return short_table("expert", *counted, *others, right=(*counted, "contributions"), rows=rows)
 
 
-def _confidence(calibration: Any) -> str:
+def _describe_confidence(calibration: Any) -> str:
     if not isinstance(calibration, dict):
         return "not calibrated"
     return f"calibrated: softmax({calibration['scale']:.3g} · tokens^{calibration['growth']:g} · evidence)"
 
 
-def _abstention(found: RouterFiles) -> str:
-    threshold, tells = (found.header.get("policy") or {}).get("threshold") or 0, found.tells_out_of_domain()
+def _describe_abstention(threshold: float, more: Mapping[str, Any]) -> str:
     if threshold:
-        return f"below {percent(threshold)} confidence{' and on prompts out of domain' if tells else ''}"
-    if tells:
+        return f"below {percent(threshold)} confidence{' and on prompts out of domain' if more['recognises'] else ''}"
+    if more["recognises"]:
         return "on prompts out of domain"
-    if found.header.get("membership"):
-        return "only on prompts without content: it was fitted from too few prompts to call others out of domain"
+    if more["membership"]:
+        return "only on prompts without content: it was fitted from too few prompts to recognise out-of-domain prompts"
     return "only without a known token"
 
 
-def _strong_share(header: Mapping[str, Any]) -> list[tuple[str, str]]:
-    from ir3de.policies import StrongShare
-
-    share = (header.get("policy") or {}).get("strong_share")
-    return [("strong calls", describe_share(StrongShare(**share)))] if share else []
-
-
-def _strategy(described: Any) -> str:
+def _format_strategy(described: Any) -> str:
     """PromptRidge(strength=8.0), as Python would write it."""
     if not isinstance(described, dict):
         return "–"
@@ -167,20 +154,19 @@ def _inspect_embedding(path: Path, out: Output) -> None:
     with out.spinner("checking"):
         embedding = Embedding.load(path)
         engine = embedding.tokenizer.engine
-    stored, whose = embedding.stored, {"name": embedding.name, "fingerprint": embedding.fingerprint}
+    stored, names = embedding.stored, {"name": embedding.name, "fingerprint": embedding.fingerprint}
     shape = {"vocabulary": embedding.vocabulary_size, "width": embedding.width, "encoding": stored.encoding}
-    place = {"kind": "embedding", "path": str(path)}
-    out.json({**place, **whose, **shape, "bytes": stored.nbytes, "tokenizer_engine": engine})
-    out.result(line((str(path), "bold"), ("  embedding, every hash is right", FAINT)))
+    document = {"kind": "embedding", "path": str(path), **names, **shape}
     matrix = f"{embedding.vocabulary_size:,} × {embedding.width}, {stored.encoding}"
-    out.note(facts([*whose.items(), ("matrix", matrix), ("size", size(stored.nbytes)), ("tokenizer", engine)]))
+    known = facts([*names.items(), ("matrix", matrix), ("size", size(stored.nbytes)), ("tokenizer", engine)])
+    title = Result(line((str(path), "bold"), ("  embedding, every hash is right", FAINT)))
+    out.show({**document, "bytes": stored.nbytes, "tokenizer_engine": engine}, (title, known))
 
 
 def _inspect_statistics(path: Path, out: Output) -> None:
-    from ir3de.cli.contributions import describe, statistics_facts
     from ir3de.statistics.contributions import Contribution
 
-    found = Contribution.load(path)
-    out.json({"kind": "statistics", "path": str(path), "bytes": path.stat().st_size, **describe(found)})
-    out.result(line((str(path), "bold"), (f"  statistics, {size(path.stat().st_size)}, every hash is right", FAINT)))
-    out.note(statistics_facts(found))
+    found, taken = Contribution.load(path), path.stat().st_size
+    document = {"kind": "statistics", "path": str(path), "bytes": taken, **describe_contribution(found)}
+    title = line((str(path), "bold"), (f"  statistics, {size(taken)}, every hash is right", FAINT))
+    out.show(document, (Result(title), facts(list_contribution_facts(found))))

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ir3de.cli.costs import GivenCosts, amounts, complete_costs, cost_options, costs_table, weight_option
+from ir3de.cli.costs import KINDS, MOST_NAMED, GivenCosts, complete_costs, cost_options, list_amounts, weight_option
 from ir3de.cli.options import output_options, router_argument
-from ir3de.cli.output import Output, facts, line, percent
+from ir3de.cli.outcomes import describe_share
+from ir3de.cli.output import FAINT, Output, Result, colour_of, facts, line, percent, table
 from ir3de.cli.saving import changing, load_router
-from ir3de.cli.strong_weak import describe_share
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from ir3de.router import Router
 
 
 @click.command()
@@ -36,7 +43,7 @@ def policy(
     A prompt goes to the expert with the largest utility: quality − weight · cost, where quality is the probability
     that the expert is the right one. With a weight of 0.1, a price of 1 must buy 10 points of quality. Values that you
     do not name stay as they are; 0 removes one. Where one expert has a price, all need one, so that none is free by
-    accident; '*=0' says that the others are free. Nothing is fitted again, and serving copies can be changed too.
+    accident; '*=0' makes the others free. Nothing is fitted again, and serving copies can be changed too.
 
     \b
     Examples:
@@ -45,8 +52,6 @@ def policy(
       ir3de policy router --price large=3 --price '*=0' --weight price=0.1
       ir3de policy router --costs costs.json --threshold 0.6 --default small
     """
-    from dataclasses import replace
-
     from ir3de.fitting.saving import save_policy
 
     if costs or weights or threshold is not None or default is not None or no_strong_share:
@@ -59,21 +64,37 @@ def policy(
             save_policy(router_path, router.policy, router.default)
     else:
         router = load_router(router_path)
-    out.json({"router": str(router_path), "default": router.default, **router.policy.to_dict()})
-    found = router.policy
+    document = {"router": str(router_path), "default": router.default, **router.policy.to_dict()}
+    out.show(document, _view_policy(document, router))
+
+
+def _view_policy(document: Mapping[str, Any], router: Router) -> Iterator[Any]:
     never = "only without a known token" if router.kind == "outcomes" else "on prompts out of domain"
-    abstains = f"below {percent(found.threshold)} confidence" if found.threshold else never
-    weighing = amounts(found.weights) if found.weights else "none: costs are ignored"
-    out.result(line((str(router_path), "bold")))
-    shared = [("strong calls", describe_share(found.strong_share))] if found.strong_share else []
-    out.result(
-        facts(
-            [
-                ("weights", weighing),
-                ("abstains", abstains),
-                ("default expert", router.default or "none was named"),
-                *shared,
-            ]
-        )
-    )
-    out.note("", costs_table(router))
+    threshold, weights = document["threshold"], document["weights"]
+    share = document.get("strong_share")
+    known = [
+        ("weights", list_amounts(weights) if any(weights.values()) else "none: costs are ignored"),
+        ("abstains", f"below {percent(threshold)} confidence" if threshold else never),
+        ("default expert", document["default"] or "none was named"),
+        *([("strong calls", describe_share(share))] if share else []),
+    ]
+    yield Result(line((document["router"], "bold")))
+    yield Result(facts(known))
+    yield from ("", _costs_table(document["costs"], router))
+
+
+def _costs_table(costs: Mapping[str, Mapping[str, float]], router: Router) -> Table:
+    """The costs of each expert, and their penalty."""
+    penalties = router.policy.penalties(router.experts) or [0.0] * len(router.experts)
+    shown = table("expert", *KINDS, "penalty", right=(*KINDS, "penalty"))
+    free = [name for name in router.experts if not any(costs.get(name, {}).values())]
+    is_long = len(free) > MOST_NAMED
+    for index, (name, penalty) in enumerate(zip(router.experts, penalties, strict=True)):
+        if not is_long or name not in free:
+            own = costs.get(name, {})
+            cells = [f"{own[kind]:g}" if own.get(kind) else "–" for kind in KINDS]
+            shown.add_row(line((name, colour_of(index))), *cells, percent(penalty) if penalty else "–")
+    if is_long:
+        whose = "all" if len(free) == len(router.experts) else "the other"
+        shown.add_row(line((f"{whose} {len(free):,} experts are free", FAINT)))
+    return shown

@@ -1,4 +1,4 @@
-"""report: whether a router is worth deploying, as one HTML page to hand on."""
+"""report: whether a router is worth deploying, as one HTML page."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ import click
 
 from ir3de.cli import options
 from ir3de.cli.commands.doctor import version_of
-from ir3de.cli.domains import list_repeats
-from ir3de.cli.given import GivenDomains, given_domains
-from ir3de.cli.output import FAINT, Output, hint, line, size
-from ir3de.cli.proofs import MAX_NAMED_EXPERTS, write_serve_command
+from ir3de.cli.domains import GivenDomains, given_domains, list_repeats, read_prompts
+from ir3de.cli.output import Output, Result, hint, line, saved_line
+from ir3de.cli.proof import write_serve_command
 from ir3de.cli.saving import load_router
 
 if TYPE_CHECKING:
@@ -24,17 +23,13 @@ if TYPE_CHECKING:
     from ir3de.evaluation.report import Subject
     from ir3de.router import Router
 
-SUFFIXES = (".html", ".htm")
+MAX_NAMED_FILES = 6
 SAME_PROMPTS = 0.98  # from this share on, the router was fitted on the prompts of the report
 
 
-def parse_page_path(context: click.Context, parameter: click.Parameter, value: str) -> Path:
-    """The file to write the page to; a click callback."""
-    if Path(value).suffix.lower() not in SUFFIXES:
-        raise click.BadParameter(
-            f"{value!r} does not end in .html: a report is a web page. To have it as PDF, print it from a browser"
-        )
-    return Path(value).expanduser()
+def _parse_page_path(context: click.Context, parameter: click.Parameter, value: str) -> Path:
+    advice = "a report is a web page. To have it as PDF, print it from a browser"
+    return options.check_suffix(value, (".html", ".htm"), advice)
 
 
 @click.command()
@@ -49,7 +44,7 @@ def parse_page_path(context: click.Context, parameter: click.Parameter, value: s
     metavar="FILE",
     default="report.html",
     show_default=True,
-    callback=parse_page_path,
+    callback=_parse_page_path,
     help="The page to write.",
 )
 @click.option("--no-examples", is_flag=True, help="Show no text of the prompts, for data that may not leave.")
@@ -69,11 +64,11 @@ def report(
     """Write a report about a router: should it be deployed on this data?
 
     The router's settings are cross-validated on the labelled prompts: each prompt is routed by a fit that did not see
-    it. The page shows the accuracy with its interval beside TF-IDF + logistic regression and the majority expert, the
-    experts that are confused, how far confidence can be trusted, what more prompts would bring and, where experts have
-    costs, what quality costs. It is one file that asks for nothing from any network.
+    it. The page shows the accuracy with its interval next to those of TF-IDF + logistic regression and the majority
+    expert, the experts that are confused, how far confidence can be trusted, the value of more prompts and, if experts
+    have costs, the cost of quality. It is one file that loads nothing from any network.
 
-    Without labelled prompts, those are used that the router keeps as a sample.
+    Without labelled prompts, the sample of prompts in the router is used.
 
     The page shows some of the prompts. --no-examples leaves them out, and the words of each expert too.
 
@@ -89,8 +84,10 @@ def report(
 
     domains.check_skipping(skip_bad)
     options.refuse_existing(target, force=force)
-    router = load_router(router_path)
-    texts = domains.read_texts(field, out, whole_files=whole_files, skip_bad=skip_bad) if domains else None
+    router, texts = load_router(router_path), None
+    if domains:
+        given = domains.read(field, out, whole_files=whole_files, skip_bad=skip_bad)
+        texts = {name: list(read_prompts(name, own, field, whole_files, out)) for name, own in given.items()}
     with out.spinner("measuring"):
         proof = prove(texts, router=router)
         proof = _hide_examples(proof) if no_examples else proof
@@ -104,15 +101,14 @@ def report(
         page = write_page(subject).encode()
     files.make_folder(target.parent)
     files.write(target, page)
-    out.json({"report": str(target), "bytes": len(page), "router": str(router_path), "digest": subject.digest,
-              "version": subject.version, "notices": list(subject.notices),
-              "repeats": repeats and repeats.to_dict(), "proof": proof.to_dict()})  # fmt: skip
-    out.result(*(line((sentence, "")) for sentence in proof.verdict))
     for notice in subject.notices:
         out.warn(notice)
-    out.note(line(("saved to ", ""), (str(target), "bold"), (f"  {size(len(page))}", FAINT)))
-    for _, command in subject.next_commands:
-        out.note(hint(command))
+    document = {"report": str(target), "bytes": len(page), "router": str(router_path), "digest": subject.digest}
+    document |= {"version": subject.version, "notices": list(subject.notices)}
+    document |= {"repeats": repeats and repeats.to_dict(), "proof": proof.to_dict()}
+    verdict = [Result(line((sentence, ""))) for sentence in proof.verdict]
+    following = [hint(command) for _, command in subject.next_commands]
+    out.show(document, (*verdict, saved_line(target, len(page)), *following))
 
 
 def _write_command(
@@ -142,7 +138,7 @@ def _describe(
     *,
     examples: bool,
 ) -> Subject:
-    """Everything that the page says beside the figures."""
+    """Everything on the page except the figures."""
     from ir3de.evaluation.proof import is_ready
     from ir3de.evaluation.report import Subject, find_words
 
@@ -166,14 +162,14 @@ def _describe(
 
 
 def _name_sources(sources: Sequence[str]) -> str:
-    """Where the prompts came from, in a few words."""
+    """The files of the prompts, in a few words."""
     paths = [source.partition("=")[2] or source for source in sources]
     names = ["standard input" if path == "-" else Path(path).name or path for path in paths]
-    return ", ".join(names) if len(names) <= MAX_NAMED_EXPERTS else f"{names[0]} and {len(names) - 1} others"
+    return ", ".join(names) if len(names) <= MAX_NAMED_FILES else f"{names[0]} and {len(names) - 1} others"
 
 
 def _compare_prompts(router: Router, texts: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """What the figures mean where the router was fitted on other prompts than these."""
+    """What the figures mean if the router was fitted on other prompts."""
     from ir3de.statistics.sample import hash_text
 
     given, fitted = sum(map(len, texts.values())), sum(one.prompts for one in router.statistics.values())
@@ -193,4 +189,4 @@ def _compare_prompts(router: Router, texts: Mapping[str, Sequence[str]]) -> Iter
     elif abs(given - fitted) > (1 - SAME_PROMPTS) * fitted:
         yield f"The router was fitted on {fitted:,} prompts, and these are {given:,}. {meaning}; {measure}."
     if not total:
-        yield f"The router keeps no sample, so nobody can tell whether it was fitted on these prompts. {meaning}."
+        yield f"The router keeps no sample, so it is not known whether it was fitted on these prompts. {meaning}."

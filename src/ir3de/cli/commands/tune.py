@@ -1,38 +1,41 @@
-"""tune: choose scorer and selector again, on the prompts that the router kept."""
+"""tune, calibrate: choose the scorer again, and the confidence below which a router abstains."""
 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 from pathlib import Path
 from time import perf_counter
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
-from ir3de.cli import hints
-from ir3de.cli.changes import show_change
-from ir3de.cli.options import output_options, router_argument
-from ir3de.cli.output import FAINT, Output, hint, line
+from ir3de.cli import hints, options
+from ir3de.cli.counting import check_sources
+from ir3de.cli.domains import GivenDomains, given_domains, read_prompts
+from ir3de.cli.outcomes import describe_reached, describe_share
+from ir3de.cli.output import FAINT, Output, Result, bar, hint, line, percent, table
 from ir3de.cli.progress import solving
-from ir3de.cli.saving import changing, free_folders, how_sure, measure_change
-from ir3de.cli.trials import in_few_words, trials_table, why_chosen
+from ir3de.cli.proof import in_few_words, trials_table, view_change, why_chosen
+from ir3de.cli.saving import changing, free_folders, load_router, measure_change, view_confidence
+from ir3de.errors import UnknownExpertError, name_some
+
+SHARE_ACCEPTS = (
+    "router_path", "prompts", *options.SHARE_PARAMETERS, "dry_run", "field", "whole_files", "as_json", "quiet"
+)  # fmt: skip
+COMPARED_ERROR_RATES = (0.01, 0.02, 0.05, 0.1)
 
 
 @click.command()
-@router_argument
-@click.argument("sources", nargs=-1, metavar="")  # it takes none: they are answered with the right command
+@options.router_argument
+@click.argument("sources", nargs=-1, metavar="")  # not accepted: the error names the right command
 @click.option("--label", hidden=True)
 @click.option("--text", hidden=True)
 @click.option("--output", type=click.Path(path_type=Path), help="Save the tuned router here; ROUTER stays as it is.")
-@output_options
+@options.output_options
 def tune(
-    router_path: Path,
-    sources: tuple[str, ...],
-    label: str | None,
-    text: str | None,
-    output: Path | None,
-    out: Output,
+    router_path: Path, sources: tuple[str, ...], label: str | None, text: str | None, output: Path | None, out: Output
 ) -> None:
     """Choose scorer and selector by cross-validation.
 
@@ -64,26 +67,175 @@ def tune(
     before, after = ({"scorer": one.scorer, "selector": one.selector} for one in (change.before, change.after))
     changed = {"before": before, **after, "changed": before != after, "saved": is_saved, "change": change.to_dict()}
     trials = {"trials": list(router.trials), "seconds": round(seconds, 3)}
-    out.json({"router": str(folder if is_saved else router_path), **changed, **trials})
-    out.note(trials_table(router.trials), "")
-    was, now = (f"{in_few_words(s['scorer'])}; {in_few_words(s['selector'])}" for s in (before, after))
-    if why := why_chosen(router.trials):
-        out.note(line((why, "")))
-    out.note(line((f"{len(router.trials)} trials in {seconds:.1f} s", FAINT)), "")
-    show_change(out, change)
-    if not is_saved:
-        other = f"what tuning chose ({now}) is not clearly more accurate; --output FOLDER saves it"
-        stays = "as before" if before == after else other
-        out.result(line((f"{router_path} stays as it is: ", "bold"), (stays, "")))
+    document = {"router": str(folder if is_saved else router_path), **changed, **trials}
+    out.show(document, _view_tuning(document))
+    if is_saved:
+        out.note(*view_confidence(router), hint(f"ir3de calibrate {folder} NAME=PATH…", "next, with held-out prompts:"))
+
+
+def _view_tuning(document: Mapping[str, Any]) -> Iterator[Any]:
+    """The trials, why one was chosen, and the router before and after."""
+    yield from (trials_table(document["trials"]), "")
+    if why := why_chosen(document["trials"]):
+        yield line((why, ""))
+    yield from (line((f"{len(document['trials'])} trials in {document['seconds']:.1f} s", FAINT)), "")
+    yield from view_change(document["change"])
+    was, now = (f"{in_few_words(s['scorer'])}; {in_few_words(s['selector'])}" for s in (document["before"], document))
+    if document["saved"]:
+        yield Result(line((now, "bold"), (f"  before: {was}  saved to {document['router']}", FAINT)))
         return
-    out.result(line((now, "bold"), (f"  before: {was}  saved to {folder}", FAINT)))
-    out.note(*how_sure(router), hint(f"ir3de calibrate {folder} NAME=PATH…", "next, with held-out prompts:"))
+    other = f"what tuning chose ({now}) is not clearly more accurate; --output FOLDER saves it"
+    stays = other if document["changed"] else "as before"
+    yield Result(line((f"{document['router']} stays as it is: ", "bold"), (stays, "")))
 
 
 def _refuse_texts(router_path: Path, sources: tuple[str, ...]) -> NoReturn:
-    why = "tuning reads no texts, because it uses the prompts that the router kept:"
+    right = hints.write_command([str(router_path)])
     anew = f"\n  ir3de fit {shlex.join(hints.given_arguments())} --tune --force"
     raise click.UsageError(
-        f"{why}{hints.write_command([str(router_path)])}"
+        f"tuning reads no texts, because it uses the prompts that the router kept:{right}"
         + (f"\nTo fit the router anew from these texts, and tune it:{anew}" if sources else "")
     )
+
+
+@click.command()
+@options.router_argument
+@given_domains
+@click.option(
+    "--error",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    default=0.05,
+    show_default=True,
+    help="Share of all prompts that may go to the wrong expert.",
+)
+@click.option("--default", metavar="NAME", help="New default expert, for prompts the router abstains on.")
+@click.option("--keep-confidence", is_flag=True, help="Do not calibrate confidence: all prompts pick the threshold.")
+@click.option(
+    "--prompts",
+    multiple=True,
+    metavar="PATH",
+    help="Prompts for --strong-share, instead of NAME=PATH; may be repeated.",
+)
+@options.share_options
+@click.option("--dry-run", is_flag=True, help="Print the result, but do not save it.")
+@options.reading_options
+@options.skip_bad_option
+@options.output_options
+def calibrate(
+    router_path: Path,
+    domains: GivenDomains,
+    error: float,
+    default: str | None,
+    keep_confidence: bool,
+    prompts: tuple[str, ...],
+    strong_share: float | None,
+    strong: str | None,
+    weak: str | None,
+    dry_run: bool,
+    field: str | None,
+    whole_files: bool,
+    skip_bad: int,
+    out: Output,
+) -> None:
+    """Pick the confidence below which the router abstains, or the threshold for a share of strong calls.
+
+    Give prompts that the router was not fitted on, mixed as the router will meet them; PATH, --label and NAME=PATH are
+    as in `ir3de fit`. One half calibrates confidence anew. The other half picks the smallest threshold that keeps the
+    expected share of wrong answers among new prompts within --error (split conformal). Prompts below the threshold, and
+    out-of-domain prompts, go to the default expert.
+
+    With --strong-share, prompts without labels (--prompts) pick the threshold that sends this share of them to the
+    strong model and the others to the weak one.
+
+    \b
+    Examples:
+      ir3de calibrate router held-out.csv --label team
+      ir3de calibrate router maths=maths-held-out.jsonl law=law-held-out.jsonl --error 0.02 --default law
+      ir3de calibrate router maths=maths-held-out.jsonl law=law-held-out.jsonl --dry-run
+      ir3de calibrate router --prompts held-out.jsonl --strong-share 0.3
+    """
+    from ir3de.evaluation.threshold import calibrate_threshold, check_has_confidence
+    from ir3de.files.router_folder import inspect_router
+
+    options.check_share_options(strong_share, strong, weak)
+    if strong_share is not None or prompts:
+        options.check_clashes("--strong-share", SHARE_ACCEPTS)
+        if strong_share is None or not prompts:
+            raise click.UsageError("--strong-share and --prompts belong together: give both")
+        texts = read_prompts("prompts", list(prompts), field, whole_files, out)
+        _calibrate_share(router_path, texts, strong_share, {"strong": strong, "weak": weak}, dry_run, out)
+        return
+    if not domains:
+        raise click.UsageError(f"{options.MISSING_DOMAINS}, or give --prompts and --strong-share")
+    domains.check_skipping(skip_bad)
+    before = load_router(router_path)
+    check_has_confidence(before)  # before anything is read
+    given_texts = domains.read(field, out, whole_files=whole_files, skip_bad=skip_bad)
+    check_sources(given_texts)
+    experts = before.experts
+    unknown = [name for name in (*given_texts, *([default] if default else [])) if name not in experts]
+    if unknown:
+        raise UnknownExpertError(f"no expert '{unknown[0]}': this router has {name_some(experts, unknown[0])}")
+    held_out = {name: list(read_prompts(name, paths, field, whole_files, out)) for name, paths in given_texts.items()}
+    how: Any = {"default": default, "recalibrate": not keep_confidence}
+    with changing(router_path) as router:
+        with out.spinner("calibrating"):
+            found = calibrate_threshold(router, held_out, error=error, others=COMPARED_ERROR_RATES, **how)
+        if not dry_run:
+            serving = bool(inspect_router(router_path).header.get("serving"))
+            found.router.save(router_path.expanduser(), serving=serving)
+    document = {"router": str(router_path), "saved": not dry_run, **found.chosen.to_dict()}
+    document |= {"default": found.router.default, "others": [other.to_dict() for other in found.others]}
+    out.show(document, _view_threshold(document))
+
+
+def _calibrate_share(
+    router_path: Path, texts: Iterable[str], share: float, names: Mapping[str, str | None], dry_run: bool, out: Output
+) -> None:
+    """Pick the threshold of a strong share and save the policy."""
+    from ir3de.evaluation.outcomes import calibrate_strong_share, find_pair
+    from ir3de.fitting.saving import save_policy
+
+    find_pair(load_router(router_path), names["strong"], names["weak"])  # rejected before anything is read
+    with changing(router_path) as router:
+        found = calibrate_strong_share(router, texts, share, strong=names["strong"], weak=names["weak"])
+        if not dry_run:
+            save_policy(router_path, found.router.policy, found.router.default)
+    document = {"router": str(router_path), "saved": not dry_run, **found.to_dict()}
+    chosen = line((describe_share(document), ""), ("" if dry_run else f"  saved to {router_path}", FAINT))
+    out.show(document, (line((describe_reached(document), FAINT)), Result(chosen)))
+
+
+def _view_threshold(chosen: Mapping[str, Any]) -> Iterator[Any]:
+    """The cost of each error rate, and the chosen threshold."""
+    from ir3de.evaluation.threshold import count_needed_prompts
+
+    rates = {rate["error"]: rate for rate in (*chosen["others"], chosen)}
+    yield from (_rates_table([rates[rate] for rate in sorted(rates)], chosen["error"]), "")
+    prompts = chosen["prompts"]
+    if missing := [rate for rate in COMPARED_ERROR_RATES if rate not in rates]:
+        needed = ", ".join(f"{percent(rate)} wrong (needs {count_needed_prompts(rate):,} prompts)" for rate in missing)
+        yield line((f"out of reach with {prompts:,} prompts: {needed}", FAINT))
+    free = f"without a threshold, {percent(chosen['free_wrong'])} are wrong"
+    yield line((f"measured on the {prompts:,} prompts that picked the threshold; {free}", FAINT))
+    where = f"  saved to {chosen['router']}" if chosen["saved"] else ""
+    if chosen["threshold"] == 0:
+        enough = f"wrong answers stay within {percent(chosen['error'])} as it is"
+        yield Result(line(("no threshold is needed: ", "bold"), (enough, ""), (where, FAINT)))
+        return
+    done = "abstains" if chosen["saved"] else "would abstain"
+    what = f" below {percent(chosen['threshold'])} confidence: {percent(1 - chosen['coverage'])} of prompts go to "
+    default = chosen["default"] or "no expert, because there is no default (--default NAME names one)"
+    yield Result(line((done, "bold"), (what, ""), (default, "bold"), (where, FAINT)))
+
+
+def _rates_table(rates: Iterable[Mapping[str, Any]], chosen: float) -> Any:
+    right = ("wrong at most", "threshold", "answered", "wrong of all", "wrong of answered")
+    shown = table("", *right[:3], " ", *right[3:], right=right)
+    for rate in rates:
+        mark, style = ("→", "bold green") if rate["error"] == chosen else ("", "")
+        threshold = percent(rate["threshold"]) if rate["threshold"] else "none"
+        answered = percent(rate["coverage"]), bar(rate["coverage"], 20, "green")
+        wrong = percent(rate["wrong"]), percent(rate["answered_wrong"])
+        shown.add_row(line((mark, "green")), percent(rate["error"]), threshold, *answered, *wrong, style=style)
+    return shown
