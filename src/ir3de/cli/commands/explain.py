@@ -31,8 +31,6 @@ from ir3de.cli.output import (
 )  # fmt: skip
 from ir3de.cli.saving import load_router
 from ir3de.errors import InputError
-from ir3de.routing.explanation import tabulate_words
-from ir3de.routing.html import count_digits, format_signed, shorten
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -291,6 +289,9 @@ def _word_table(explanation: Explanation, rows: int, width: int) -> tuple[Text, 
 
     Equal words are one row. The other words follow together, so that the rows add up to the lead.
     """
+    from ir3de.routing.explanation import tabulate_words
+    from ir3de.routing.html import count_digits, format_signed, shorten
+
     best, *others = explanation.compared
     title = f"The words that speak for {best} (+)" + (f" or {others[0]} (−)" if others else "")
     words, sums = tabulate_words(explanation, rows)
