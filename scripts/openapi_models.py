@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from ir3de_gateway.http import routing_api
+from ir3de_gateway.http import route
 from ir3de_gateway.requests.controls import ControlsField
 
 Count = Annotated[int, Field(ge=0)]
@@ -173,7 +173,7 @@ class ModelList(OpenModel):
 # the router and the gateway ------------------------------------------------------------------------------------
 
 
-class RouteRequest(routing_api.RouteRequest):
+class RouteRequest(route.RouteRequest):
     """Prompts to route: `input` or `messages`."""
 
     messages: Messages = []  # noqa: RUF012 - pydantic copies it

@@ -12,8 +12,8 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from ir3de_gateway.http import access
-from ir3de_gateway.http.access import AccessControl, KeyHashes
+from ir3de_gateway.stages import accept as access
+from ir3de_gateway.stages.accept import AccessControl, KeyHashes
 from raw_sockets import Got, ask, chat
 from running_gateway import QUESTIONS, Running, config_for, failing, running
 
@@ -75,7 +75,7 @@ def test_a_key_lets_in_and_nothing_else_does(locked: Running, headers: dict[str,
 
 def test_a_key_that_is_missing_is_told_from_one_that_is_wrong(locked: Running) -> None:
     assert "is missing: send it" in ask(locked.url, LAW).error["message"]
-    assert "is not one of" in ask(locked.url, LAW, authorization="Bearer sk-two").error["message"]
+    assert "unknown API key" in ask(locked.url, LAW, authorization="Bearer sk-two").error["message"]
 
 
 def test_the_admin_has_a_token_of_its_own(locked: Running, unlocked: Running) -> None:
@@ -275,7 +275,7 @@ def test_a_fault_of_the_gateway_itself_says_nothing_but_its_number(
     def breaks(*_: object) -> None:
         raise ValueError("the prompt was: my-secret-prompt")
 
-    monkeypatch.setattr("ir3de_gateway.exchange.endpoint.choose", breaks)
+    monkeypatch.setattr("ir3de_gateway.stages.choose.choose_expert", breaks)
     got = ask(unlocked.url, LAW, x_request_id="number-7")
     assert (got.status, got.error["code"]) == (500, "internal_error")
     assert "number-7" in got.error["message"]

@@ -17,7 +17,7 @@ from api_answers import CHAT_EVENTS, EVERYTHING, breaking_off, saying, tell_all
 from client_keys import bearer, key, write_keys
 from ir3de_gateway.config.models import Cache
 from ir3de_gateway.headers import HeaderFilter
-from ir3de_gateway.requests.answer_cache import ENTRY_BYTES, AnswerCache, KeptAnswer, build_key, read_wishes
+from ir3de_gateway.requests.answer_cache import ENTRY_BYTES, AnswerCache, CacheControl, CachedAnswer, build_key
 from raw_sockets import Got, ask, chat
 from running_gateway import QUESTIONS, TEXTS, Running, running
 
@@ -254,9 +254,9 @@ def test_the_cache_is_a_map_that_forgets(steps: list[tuple[int, int, int]]) -> N
         key_, content = b"%d" % name, b"x" * size
         found = cache.get(key_)
         if found is not None:
-            assert (found.content, found.kept_at) == last[key_]
-            assert now[0] - found.kept_at < 100
-        cache.put(key_, KeptAnswer(content, b"", False, False, now[0]))
+            assert (found.content, found.cached_at) == last[key_]
+            assert now[0] - found.cached_at < 100
+        cache.put(key_, CachedAnswer(content, b"", False, False, now[0]))
         if size <= 50_000:
             last[key_] = content, now[0]
             assert cache.get(key_) is not None
@@ -308,7 +308,7 @@ def test_names_that_occur_twice_make_another_key() -> None:
     ],
 )
 def test_cache_control(said: bytes, wishes: Any) -> None:
-    assert tuple(read_wishes({b"cache-control": said})) == wishes
+    assert tuple(CacheControl.from_headers({b"cache-control": said})) == wishes
 
 
 @pytest.mark.parametrize("stream", [False, True])

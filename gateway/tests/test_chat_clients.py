@@ -20,8 +20,8 @@ from ir3de.evaluation.replay import DamagedLines, read_log, replay_log
 from ir3de_gateway.app import create_app
 from ir3de_gateway.config.models import Config
 from ir3de_gateway.gateway import Gateway
-from ir3de_gateway.requests import choice
 from ir3de_gateway.requests.json_body import MAX_INLINE_BYTES
+from ir3de_gateway.stages import choose as choosing
 from raw_sockets import ask
 from running_gateway import QUESTIONS, TEXTS, Running, Upstream, served, small_router
 from strange_prompts import strange  # noqa: F401
@@ -133,13 +133,13 @@ def test_a_session_header_wins(client: Any) -> None:
 
 
 def test_a_long_chat_is_routed_beside_the_event_loop(gateway: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    threads, route_turns = list[str](), choice.route_turns
+    threads, route_turns = list[str](), choosing.route_turns
 
     def route(*given: Any) -> Any:
         threads.append(threading.current_thread().name)
         return route_turns(*given)
 
-    monkeypatch.setattr(choice, "route_turns", route)
+    monkeypatch.setattr(choosing, "route_turns", route)
     for messages, thread in (
         (chat_of(LANDLORD, FOLLOW_UP), ""),
         (chat_of(*[LANDLORD, FOLLOW_UP] * 1_000), "ir3de-json"),

@@ -15,9 +15,9 @@ from ir3de.errors import InputError
 from ir3de.routing.messages import ENVELOPES
 from ir3de_gateway.api_errors import ApiError
 from ir3de_gateway.experts.snapshot import Snapshot
-from ir3de_gateway.requests.choice import Choice, choose, route_prompt
 from ir3de_gateway.requests.controls import NO_CONTROLS, Controls
-from ir3de_gateway.requests.prompt import MAX_INLINE_CHARS, MAX_INLINE_TURNS, Prompt, read_prompt
+from ir3de_gateway.stages.choose import Choice, choose_expert, route_prompt
+from ir3de_gateway.stages.read import MAX_INLINE_CHARS, MAX_INLINE_TURNS, Prompt, read_prompt
 from ir3de_gateway.store.pins import StoredPins
 from ir3de_gateway.wire import FORMATS
 from laws import shown
@@ -84,7 +84,7 @@ def snapshot(router: Router | None = None, **changes: Any) -> Snapshot:
 
 
 def chosen(found: Snapshot, prompt: Prompt, pins: StoredPins | None = None, **controls: Any) -> Choice:
-    return choose(found, "auto", prompt, Controls(**controls), pins or StoredPins(60))
+    return choose_expert(found, "auto", prompt, Controls(**controls), pins or StoredPins(60))
 
 
 @pytest.mark.parametrize("envelopes", [ENVELOPES, ("<note>.*?</note>", "[?]"), ()])
@@ -259,19 +259,19 @@ def test_out_of_domain_can_be_refused_but_a_session_wins(strange: Router) -> Non
     found, pins = snapshot(strange, routing={"out_of_domain": "refuse", "default": "cooking"}), StoredPins(60)
     prompt = read([said("user", LANDLORD)])
     choice = chosen(found, prompt)
-    assert choice.build_refusal is not None and choice.why == "refused"
-    refusal = choice.build_refusal()
+    assert choice.build_rejection is not None and choice.why == "refused"
+    refusal = choice.build_rejection()
     assert (refusal.status, refusal.code) == (422, "out_of_domain")
     pins.put("monday", "law")
-    assert chosen(found, prompt, pins, session="monday").build_refusal is None
-    assert choose(found, "law", prompt, NO_CONTROLS, pins).build_refusal is None
-    assert chosen(found, prompt, skip=True).build_refusal is None
+    assert chosen(found, prompt, pins, session="monday").build_rejection is None
+    assert choose_expert(found, "law", prompt, NO_CONTROLS, pins).build_rejection is None
+    assert chosen(found, prompt, skip=True).build_rejection is None
     shadow = snapshot(strange, routing={"out_of_domain": "refuse", "shadow": "maths"})
-    assert chosen(shadow, prompt).build_refusal is None
+    assert chosen(shadow, prompt).build_rejection is None
 
 
 def test_other_reasons_to_abstain_are_not_refused() -> None:
     found = snapshot(routing={"out_of_domain": "refuse", "threshold": 1.0, "default": "cooking"})
     for text in ("", "hi", LANDLORD):
         choice = chosen(found, read([said("user", text)]))
-        assert choice.build_refusal is None and choice.first.name == "cooking"
+        assert choice.build_rejection is None and choice.first.name == "cooking"

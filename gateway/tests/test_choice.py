@@ -13,9 +13,9 @@ from ir3de.policies import Policy
 from ir3de_gateway.admin.changes import ExpertAddition
 from ir3de_gateway.api_errors import ApiError, validate
 from ir3de_gateway.experts.snapshot import Snapshot
-from ir3de_gateway.requests.choice import Choice, choose
 from ir3de_gateway.requests.controls import Controls, read_controls
-from ir3de_gateway.requests.prompt import read_prompt
+from ir3de_gateway.stages.choose import Choice, choose_expert
+from ir3de_gateway.stages.read import read_prompt
 from ir3de_gateway.store.pins import Pins, StoredPins
 from ir3de_gateway.wire import FORMATS
 from running_gateway import QUESTIONS, TEXTS, config_for, small_router
@@ -36,7 +36,7 @@ def chosen(
     controls = Controls(**asked.pop("controls", {}))
     messages = asked.pop("messages", None) or [{"role": "user", "content": content}]
     prompt = read_prompt(FORMATS["chat/completions"], {"messages": messages, **asked}, "last_user", ())
-    return choose(found, model, prompt, controls, pins)
+    return choose_expert(found, model, prompt, controls, pins)
 
 
 def names(choice: Choice) -> list[str]:
@@ -175,7 +175,7 @@ def test_vectors_of_two_models_are_never_mixed() -> None:
     can = {"capabilities": ["chat", "embeddings"]}
     found = snapshot(experts={"law": can, "cooking": can})
     prompt = read_prompt(FORMATS["embeddings"], {"input": QUESTIONS["cooking"]}, "last_user", ())
-    assert names(choose(found, "auto", prompt, Controls(), NOBODY)) == ["law"]
+    assert names(choose_expert(found, "auto", prompt, Controls(), NOBODY)) == ["law"]
 
 
 # conversations --------------------------------------------------------------------------------------------------

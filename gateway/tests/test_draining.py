@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import uvicorn
 
-from ir3de_gateway.http.access import CURRENT_CONNECTION
 from ir3de_gateway.serving import connections
 from ir3de_gateway.serving.request_filter import RequestFilter
+from ir3de_gateway.stages.accept import CURRENT_CONNECTION
 from raw_sockets import eventually
 
 REQUEST = b"POST /v1/x HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{}"

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from ir3de_gateway.config.experts import ExpertConfig
-from ir3de_gateway.exchange import asking
-from ir3de_gateway.experts.admission import record_failure
 from ir3de_gateway.experts.circuit_breaker import CircuitBreaker
+from ir3de_gateway.experts.retry import record_failure
 from ir3de_gateway.experts.snapshot import Expert
 from ir3de_gateway.experts.upstream import UpstreamFailure
+from ir3de_gateway.stages import ask as asking
 from raw_sockets import FIRST, STREAM_HEAD, Conduct, answer, ask, chat, eventually, receive, says, sent
 from raw_upstream import LAW, RawGateway
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from ir3de_gateway.api_errors import ApiError
 from ir3de_gateway.requests import large_json
-from ir3de_gateway.requests.field_names import READ_FIELDS
-from ir3de_gateway.requests.json_body import JsonBody
+from ir3de_gateway.requests.json_body import READ_FIELDS, JsonBody
 from ir3de_gateway.requests.large_json import MAX_NAMES
 from object_servers import serving_objects
 from raw_sockets import ask, chat

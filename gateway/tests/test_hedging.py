@@ -13,31 +13,23 @@ from starlette.responses import Response
 
 from client_keys import bearer, key, write_keys
 from ir3de_gateway.config.experts import ExpertConfig
-from ir3de_gateway.exchange.hedging import Race
 from ir3de_gateway.experts.replicas import ReplicatedExpert, create_expert
+from ir3de_gateway.stages.replicas import Race
 from raw_sockets import ask, chat, eventually, sent
 from replicated_expert import LAW, fail_all, is_quiet, replicated
 from running_gateway import Running, failing
 
 
 class Answer:
+    """An answer that has begun; a test counts those that are open."""
+
     status, is_stream = 200, False
 
+    def __init__(self, open_ones: list[Any]) -> None:
+        self._open = open_ones
+        open_ones.append(self)
 
-class Connection:
-    """A request to a replica: the first one hangs, the second one begins at once."""
-
-    def __init__(self, open_ones: list[Any], is_first: bool, has_begun: asyncio.Event) -> None:
-        self._open, self._is_first, self._has_begun = open_ones, is_first, has_begun
-
-    async def __aenter__(self) -> Answer:
-        if self._is_first:
-            await asyncio.Event().wait()
-        self._open.append(self)
-        self._has_begun.set()
-        return Answer()
-
-    async def __aexit__(self, *error: object) -> None:
+    def close(self) -> None:
         self._open.remove(self)
 
 
@@ -54,10 +46,13 @@ async def leave_after(steps: int) -> None:
     has_begun, first = asyncio.Event(), expert.pick()
     assert first is not None
 
-    def build(replica: Any) -> Any:
-        return Connection(open_ones, replica is first, has_begun)
+    async def send(replica: Any) -> Any:
+        if replica is first:  # it hangs, and the second one begins at once
+            await asyncio.Event().wait()
+        has_begun.set()
+        return Answer(open_ones)
 
-    race = Race(expert, build, lambda answer, replica: answer, lambda replica, failure, seconds: None)
+    race = Race(expert, send, lambda answer, replica: answer, lambda replica, failure, seconds: None)
     running = asyncio.create_task(race.run(first, (first,), 0.0))
     await has_begun.wait()
     for _ in range(steps):
@@ -68,7 +63,7 @@ async def leave_after(steps: int) -> None:
     except asyncio.CancelledError:
         pass
     else:  # it was over already
-        await begun.__aexit__(None, None, None)
+        begun.source.close()
         winner.leave()
     for _ in range(5):
         await asyncio.sleep(0)

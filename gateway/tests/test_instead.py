@@ -13,9 +13,9 @@ from client_keys import bearer, key, write_keys
 from ir3de import Router
 from ir3de_gateway.api_errors import ApiError
 from ir3de_gateway.experts.snapshot import Snapshot
-from ir3de_gateway.requests.choice import Choice, choose
 from ir3de_gateway.requests.controls import Controls
-from ir3de_gateway.requests.prompt import read_prompt
+from ir3de_gateway.stages.choose import Choice, choose_expert
+from ir3de_gateway.stages.read import read_prompt
 from ir3de_gateway.store.pins import StoredPins
 from ir3de_gateway.wire import FORMATS
 from raw_sockets import ask, chat
@@ -51,7 +51,7 @@ def choose_for(prompt: str, cause: str, of_law: dict[str, Any], routing: dict[st
     messages = [{"role": "user", "content": prompt}]
     read = read_prompt(FORMATS["chat/completions"], {"messages": messages, **request}, "last_user", ())
     found = Snapshot.from_config(config, small_router(), "0" * 64)
-    return choose(found, "auto", read, Controls(**controls), StoredPins(60))
+    return choose_expert(found, "auto", read, Controls(**controls), StoredPins(60))
 
 
 @pytest.mark.parametrize("cause", CAUSES)

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ir3de_gateway.api_errors import ApiError
-from ir3de_gateway.requests.field_names import READ_FIELDS
-from ir3de_gateway.requests.json_body import JsonBody
+from ir3de_gateway.requests.json_body import READ_FIELDS, JsonBody
 from ir3de_gateway.requests.model_texts import PART_NAMES
 
 _SHORT = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "/": "\\/"}

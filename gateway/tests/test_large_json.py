@@ -20,8 +20,8 @@ from ir3de_gateway.requests import kept_texts, large_json
 from ir3de_gateway.requests.json_body import MAX_INLINE_BYTES, SMALL_BYTES, JsonBody, read_json
 from ir3de_gateway.requests.kept_texts import MAX_END_CHARS, MAX_ITEMS, MAX_KEPT_CHARS, SHORT_CHARS
 from ir3de_gateway.requests.large_json import MAX_MEMBERS, MAX_VALUES
-from ir3de_gateway.requests.prompt import count_tokens
-from ir3de_gateway.requests.token_estimate import Beginning, estimate_tokens
+from ir3de_gateway.requests.tokens import Beginning, estimate_tokens
+from ir3de_gateway.stages.read import count_tokens
 from running_gateway import running, small_router
 from test_json_body import keys, spaces, strings, values
 

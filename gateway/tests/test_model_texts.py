@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ir3de_gateway.requests.json_body import JsonBody
 from ir3de_gateway.requests.model_texts import list_request_slots
-from ir3de_gateway.requests.prompt import count_tokens
+from ir3de_gateway.stages.read import count_tokens
 from request_texts import PLACES, SECRET, USER
 
 PICTURE = b64encode(b"\x89PNG\r\n\x1a\n" + bytes(30_000)).decode()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ir3de_gateway.api_errors import ApiError
-from ir3de_gateway.requests.multipart import FormReader, read_boundary
+from ir3de_gateway.requests.forms import FormReader, read_boundary
 
 LINE = b"--b0undary"
 NAMES = st.sampled_from(["model", "ir3de", "file", "language", "image[]", "Models", "models"])

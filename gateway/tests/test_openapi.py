@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 
 from ir3de_gateway.app import other_routes
 from ir3de_gateway.config.models import Server
-from ir3de_gateway.http.openapi import build_document
+from ir3de_gateway.http.service import build_document
 from ir3de_gateway.wire import FORMATS
 from raw_sockets import ask
 from running_gateway import Running, running

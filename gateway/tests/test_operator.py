@@ -40,9 +40,9 @@ def test_an_expert_that_refuses_our_key_is_told_of(
         gateway.upstream.behaviour["law"] = failing(401)
         ask(gateway.url, "law")
         error = ask(gateway.url, "law")
-    assert caplog.text.count("refuses") == 1
+    assert caplog.text.count("rejects") == 1
     assert error.status_code == 401 and error.response.headers["x-ir3de-expert"] == "law"
-    assert "'law' refuses the gateway's key (api_key_env: LAW_KEY)" in caplog.text
+    assert "'law' rejects the gateway's key (api_key_env: LAW_KEY)" in caplog.text
     assert "sk-very-secret" not in caplog.text
 
 
@@ -87,7 +87,7 @@ def test_health_tells_experts_that_cool_from_those_that_fail(tmp_path: Path) -> 
 
         assert health() == ("ok", 200, ["closed"] * 3)
         for expert in experts.values():
-            expert.breaker.record_refusal(30.0)
+            expert.breaker.cool_down(30.0)
         assert health() == ("degraded", 200, ["cooling"] * 3)  # clients are told when to come back
         for expert in experts.values():
             for _ in range(5):
@@ -99,7 +99,7 @@ def test_who_was_asked_before_is_said(tmp_path: Path) -> None:
     gone = {name: {"base_url": "http://127.0.0.1:1/v1"} for name in QUESTIONS}
     with running(tmp_path, experts=gone, routing={"default": "maths"}) as gateway:
         said: Any = ask(gateway.url, "law").body
-    assert "'maths' cannot be reached. Asked before: law (connect)" in said["message"]
+    assert "'maths' cannot be reached. Tried before: law (connect)" in said["message"]
 
 
 @pytest.mark.parametrize("proxy", ["ftp://u:sk-very-secret@127.0.0.1:1", "http://u:sk-very-secret@127.0.0.1:port"])

@@ -13,7 +13,7 @@ import asyncio, json, logging, os, resource, sys
 from ir3de_gateway.config.experts import ExpertConfig
 from ir3de_gateway.transport.pool import HttpTransport
 from ir3de_gateway.experts.snapshot import Expert
-from ir3de_gateway.experts.upstream import UpstreamFailure, UpstreamRequest
+from ir3de_gateway.experts.upstream import UpstreamFailure, send_request
 
 async def main():
     expert = Expert.from_config(ExpertConfig(name="law", base_url=sys.argv[1]))
@@ -23,8 +23,7 @@ async def main():
     used = len(os.listdir("/proc/self/fd")) - 1
     resource.setrlimit(resource.RLIMIT_NOFILE, (used, used))
     try:
-        async with UpstreamRequest(transport, expert, "chat/completions", b"", b"{}"):
-            pass
+        await send_request(transport, expert, "chat/completions", b"", b"{}")
     except UpstreamFailure as failure:
         print(json.dumps([failure.reason, failure.status, failure.is_expert_fault, failure.message, logged]))
 

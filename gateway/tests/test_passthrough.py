@@ -14,7 +14,7 @@ from typing import Any
 import openai
 import pytest
 
-from ir3de_gateway.requests import upload
+from ir3de_gateway.requests import forms as upload
 from ir3de_gateway.serving.request_filter import RequestFilter
 from ir3de_gateway.wire.passthrough import PASSTHROUGH_FORMATS
 from object_servers import SPEECH, ObjectServer, serving_objects

@@ -307,7 +307,7 @@ def test_what_a_replica_has_stored_is_asked_of_it_alone(tmp_path: Path) -> None:
         replica = next(replica for replica in replicas_of(gateway) if replica.label == keeper)
         replica.set_drained(True)
         got = ask(gateway.url, follow_up, "/v1/responses")
-        assert got.status == 503 and "that has what the request refers to cannot be asked" in got.error["message"]
+        assert got.status == 503 and "that has what the request refers to is not available" in got.error["message"]
 
 
 def test_a_limit_of_connections_for_each_replica(tmp_path: Path) -> None:

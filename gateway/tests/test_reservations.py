@@ -22,14 +22,14 @@ from client_keys import bearer, key, write_keys
 from ir3de_gateway.app import create_app
 from ir3de_gateway.config.experts import ExpertConfig
 from ir3de_gateway.gateway import Gateway
-from ir3de_gateway.requests.prompt import count_tokens
-from ir3de_gateway.requests.request_bound import (
+from ir3de_gateway.requests.tokens import (
     DEFAULT_OUTPUT_TOKENS,
     UNSEEN_TOKENS,
     bound_prompt,
     find_bound,
     find_passed_bound,
 )
+from ir3de_gateway.stages.read import count_tokens
 from ir3de_gateway.wire import FORMATS
 from ir3de_gateway.wire.passthrough import PASSTHROUGH_FORMATS
 from raw_sockets import Got, ask, chat, eventually

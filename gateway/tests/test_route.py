@@ -14,8 +14,9 @@ import pytest
 
 import tiny
 from ir3de import AllTokens, Conversation, EntropyTopK, PromptRidge, Router
-from ir3de_gateway.http import chat_turns, variants
-from ir3de_gateway.http.routing_api import (
+from ir3de_gateway.http import route as chat_turns
+from ir3de_gateway.http import variants
+from ir3de_gateway.http.route import (
     MAX_EXPLAINED_CHARS,
     MAX_EXPLAINED_CHAT_CHARS,
     MAX_EXPLAINED_INPUTS,

@@ -167,7 +167,7 @@ def test_a_breaker_is_that_of_all_workers(tmp_path: Path) -> None:
     one.record_beginning()
     assert other.allow_request()
     other.record_success()
-    one.record_refusal(5.0)
+    one.cool_down(5.0)
     assert (other.state, other.retry_after, other.allow_request()) == ("cooling", 5.0, False)
 
 

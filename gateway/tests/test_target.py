@@ -108,4 +108,4 @@ def test_a_key_that_may_not_ask_everybody_is_told_whom_it_will_reach(tmp_path: P
             expert = post(f"{gateway.url}/v1/chat/completions", body, **bearer("app"))[1]
             assert row["expert"] == "law" and row["target"]["expert"] == expert != "law"
             nobody = post(f"{gateway.url}/v1/route", asked, **bearer("nobody"))[0]["data"][0]["target"]
-            assert (nobody["expert"] is None and "not allowed" in nobody["why"]) or "may not ask" in nobody["why"]
+            assert (nobody["expert"] is None and "not allowed" in nobody["why"]) or "may not use" in nobody["why"]

@@ -18,7 +18,7 @@ import raw_sockets
 import running_gateway
 import tiny
 from ir3de_gateway.config.models import Logs
-from ir3de_gateway.requests.substitution import Instead
+from ir3de_gateway.exchange_record import Instead
 from ir3de_gateway.telemetry.log_lines import format_terminal_line
 from ir3de_gateway.telemetry.metrics import OUTCOMES
 from ir3de_gateway.telemetry.observer import Observer

@@ -3,7 +3,7 @@
 import pytest
 
 from ir3de import Embedding
-from ir3de_gateway.requests.token_estimate import Beginning, estimate_all, estimate_tokens
+from ir3de_gateway.requests.tokens import Beginning, estimate_all, estimate_tokens
 
 ENGLISH = (
     "The tenant had paid the rent late twice, and the landlord wrote that the contract would end within a month. "

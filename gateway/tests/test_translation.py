@@ -334,7 +334,7 @@ def test_the_last_failure_is_in_the_client_s_format(gateway: Running) -> None:
     assert got.error["message"] == "'law' answered with status 502"
     gateway.upstream.behaviour["cooking"] = gateway.upstream.behaviour["law"]
     got = message(gateway, "law", ir3de={"allow": ["cooking", "law"]})
-    assert got.error["message"] == "'cooking' answered with status 502. Asked before: law (5xx)"
+    assert got.error["message"] == "'cooking' answered with status 502. Tried before: law (5xx)"
 
 
 @pytest.mark.parametrize("said", [b'{"content": 3}', b"[]", b"garbage"])

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ir3de_gateway.experts.circuit_breaker import CircuitBreaker, parse_retry_after
+from ir3de_gateway.experts.circuit_breaker import CircuitBreaker
 from ir3de_gateway.experts.concurrency import ConcurrencyLimit, LimitReached
+from ir3de_gateway.experts.retry import parse_retry_after
 
 steps = st.lists(st.tuples(st.sampled_from(["come", "go", "cancel", "both", "turn"]), st.integers(0, 20)), max_size=40)
 
@@ -126,7 +127,7 @@ def test_a_breaker_is_the_machine_it_describes(failures: int, told: list[str]) -
             admitted = False
         elif step in ("leaves", "refuses") and admitted:
             if step == "refuses":
-                breaker.record_refusal(4.0)
+                breaker.cool_down(4.0)
                 model.cool = now[0] + 4.0
             else:
                 breaker.record_abandoned()
@@ -238,15 +239,15 @@ def test_waiting_in_vain_counts_only_if_nobody_was_answered_meanwhile() -> None:
 def test_an_expert_is_left_alone_as_long_as_it_asks_within_bounds(asked: float | None, seconds: float) -> None:
     now = [5.0]
     breaker = CircuitBreaker(1, 10.0, max_retry_after=60.0, cooldown=1.0, clock=lambda: now[0])
-    breaker.record_refusal(asked)
+    breaker.cool_down(asked)
     if not asked:  # a single refusal may be about the request alone
         assert (breaker.state, breaker.allow_request()) == ("closed", True)
         breaker.record_beginning()
-        breaker.record_refusal(asked)
+        breaker.cool_down(asked)
         assert breaker.state == "closed"
-        breaker.record_refusal(asked)
+        breaker.cool_down(asked)
     assert (breaker.state, breaker.retry_after, breaker.allow_request()) == ("cooling", seconds, False)
-    breaker.record_refusal(0.5)  # of a request that was under way: it does not shorten the time
+    breaker.cool_down(0.5)  # of a request that was under way: it does not shorten the time
     assert breaker.retry_after == seconds
     now[0] += seconds
     assert (breaker.state, breaker.retry_after, breaker.allow_request()) == ("closed", 0.0, True)

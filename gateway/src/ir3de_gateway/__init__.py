@@ -1,24 +1,15 @@
 """One OpenAI-compatible endpoint in front of many experts. docs/gateway.md is its manual.
 
-`http/access` checks host name, origin and key of a request, and gives it an id. `exchange` then has its whole way, and
-calls these:
+A request passes the stages of `stages/` in their order: accept, read, choose, ask, relay, record. They call these:
 
-    requests/client       reads the body within its limits, and notices when the client disconnects
-    requests/json_body    parses the JSON, and keeps every byte so that single fields can be changed
-    requests/prompt       extracts the text to route on, and what the request needs
-    requests/choice       decides which experts may answer, and in which order they are asked
-    requests/forwarding   builds the request that an expert gets
+    requests/             what a request holds: its JSON, its form, its texts, its controls; the client's connection
     wire/                 the formats of the APIs: turns, the end of a stream, usage, errors
     translation/          requests and answers of Anthropic's API as those of OpenAI's, and the reverse
-    experts/upstream      one exchange with an expert, and its timeouts; also circuit breakers and concurrency limits
+    experts/              experts and their replicas; `retry` has the rule for retrying, falling back and cooling down
     transport/            sends requests to experts, over HTTP/1.1 or HTTP/2
-    provenance            headers and a field of the body that say which expert answered, and why
     hooks/                the operator's own callables before a request and after its answer
-    requests/answer_cache answers that are given again to equal requests
-    exchange_record       what metrics, logs and traces (telemetry/) need to know
-
-`exchange/passthrough` has the way of requests that are not routed: files, images, stored responses and the like. Their
-formats are in `wire/passthrough`, uploads in `requests/upload`.
+    keys/                 the keys of clients, and what they have used
+    exchange_record       what metrics, logs and traces (telemetry/) need
 
 `experts/snapshot` holds router, experts and settings, and is their only owner. They are swapped in one step when one of
 them changes:
@@ -31,7 +22,8 @@ them changes:
     admin/bounded         runs what may hang in threads that never keep the gateway from stopping
     admin/state           keeps the changes on disk
 
-`app` assembles the ASGI application, `server` runs it. What its worker processes share is in `workers/`.
+`http/` has the endpoints that need no expert: the page, /v1/route, /v1/models and the like. `app` assembles the ASGI
+application, `server` runs it. What its worker processes share is in `workers/`.
 """
 
 from typing import TYPE_CHECKING

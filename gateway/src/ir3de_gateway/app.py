@@ -15,11 +15,11 @@ from starlette.types import ASGIApp
 
 from ir3de_gateway.admin import routes as admin
 from ir3de_gateway.api_errors import ApiError, build_internal_error
-from ir3de_gateway.exchange import passthrough
-from ir3de_gateway.exchange.endpoint import InferenceEndpoint
 from ir3de_gateway.gateway import Gateway
-from ir3de_gateway.http import key_usage, openapi, routing_api, service_info, static_files
-from ir3de_gateway.http.access import AccessControl
+from ir3de_gateway.http import page, route, service
+from ir3de_gateway.stages import passthrough
+from ir3de_gateway.stages.accept import AccessControl
+from ir3de_gateway.stages.run import InferenceEndpoint
 from ir3de_gateway.wire import FORMATS
 
 _log = logging.getLogger("ir3de.gateway")
@@ -57,13 +57,11 @@ def other_routes(gateway: Gateway) -> list[Route]:
     """Every route but those whose requests are routed."""
     return [
         *passthrough.build_routes(gateway),
-        *routing_api.routes,
-        *service_info.routes,
-        *openapi.routes,
+        *route.routes,
+        *service.routes,
         *gateway.observer.routes,
         *admin.routes,
-        *key_usage.routes,
-        *static_files.routes,
+        *page.routes,
     ]
 
 

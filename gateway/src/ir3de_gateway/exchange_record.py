@@ -1,20 +1,31 @@
-"""The record of one exchange. `exchange` alone fills it in; metrics, logs and traces read it at the end."""
+"""The record of one exchange. The stages alone fill it in; metrics, logs and traces read it at the end."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from time import time
-from typing import TYPE_CHECKING, Any, Literal
-
-from ir3de_gateway.requests.substitution import NOT_INSTEAD, Handover, Instead
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from ir3de import Decision
     from ir3de.serving import TurnReason
-    from ir3de_gateway.requests.choice import Choice
 
 Outcome = Literal["ok", "client_error", "upstream_error", "unavailable", "cancelled", "broken_stream", "failed"]
+
+Handover = tuple[str, str, str]  # a request was forwarded: from an expert that failed, to another, and the reason
+REFUSAL_LABELS = ("endpoint", "capability", "translation", "context", "key", "request", "price")
+
+
+class Instead(NamedTuple):
+    """Why another expert answers than the decided one, or that the router abstained. All is empty otherwise."""
+
+    kind: str = ""  # who answers: a fallback, a candidate, the default expert, the nearest expert
+    label: str = ""  # why the decided one does not, in one of a few words
+    text: str = ""  # why the router abstained, or why the decided one does not answer; empty if `why` explains it
+
+
+NOT_INSTEAD = Instead()
 
 
 @dataclass(slots=True)
@@ -64,18 +75,6 @@ class ExchangeRecord:
     received_bytes: int = 0
     sent_bytes: int = 0
     method: str = "POST"
-
-    def add_choice(self, choice: Choice) -> None:
-        """Which router decided what, and why an expert was chosen."""
-        self.router, self.why, self.decided = choice.snapshot.digest, choice.why, choice.decided
-        if (routed := choice.routed) is not None:
-            self.decision, self.confidence, self.expected_score, self.margin, self.route_seconds, self.reason = routed
-
-    def add_answer(self, choice: Choice) -> None:
-        """How the router judges the expert that was asked last, and why that was not the decided one."""
-        self.instead, self.why = choice.explain_instead(self.expert, self.fallbacks), choice.explain_why(self.expert)
-        if choice.routed is not None:
-            self.confidence, self.expected_score, self.margin = choice.routed.find_standing(self.expert)
 
 
 def read_usage(usage: Mapping[str, Any]) -> tuple[int | None, int | None]:

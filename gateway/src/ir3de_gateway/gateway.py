@@ -20,7 +20,7 @@ from ir3de_gateway.experts.snapshot import LiveSnapshot, Snapshot
 from ir3de_gateway.hooks.runner import HookRunner, load_hooks
 from ir3de_gateway.keys.registry import CHECK_INTERVAL_S, KeyRegistry, read_keys_in_force
 from ir3de_gateway.requests.answer_cache import AnswerCache
-from ir3de_gateway.requests.client_response import StallWatch
+from ir3de_gateway.requests.client import StallWatch
 from ir3de_gateway.store.pins import TIDY_INTERVAL_S, Pins, create_pins
 from ir3de_gateway.store.workers import get_worker_folder
 from ir3de_gateway.telemetry.observer import Observer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 from urllib.parse import quote
 
@@ -24,9 +24,7 @@ _NOT_PASSED_ON = frozenset(  # of an answer
     b"date server set-cookie alt-svc x-request-id".split()
 )
 _OURS = (b"x-ir3de-", b"access-control-")  # the gateway sets these itself
-JSON_KINDS = b"content-type: application/json\r\naccept: application/json, text/event-stream\r\n"
-_BREAKS = str.maketrans("", "", "\r\n\0")
-MAX_KNOWN_NAMES = 1_000  # clients choose the names: no more are remembered
+MAX_KNOWN_NAMES = 1_000  # clients choose the names, so the cache is bounded
 
 
 class HeaderFilter:
@@ -41,10 +39,10 @@ class HeaderFilter:
         given = [name.lower().encode("latin-1", "replace") for name in names]
         self._names = frozenset(name for name in given if not name.endswith(b"*")) - _NEVER_FORWARDED
         self._beginnings = tuple(name[:-1] for name in given if name.endswith(b"*"))
-        self._known: dict[bytes, bool] = {}
+        self.known: dict[bytes, bool] = {}  # the answers of `keeps` so far
 
     def keeps(self, name: bytes) -> bool:
-        found = self._known.get(name)
+        found = self.known.get(name)
         if found is None:
             found = name in self._names or (
                 name.startswith(self._beginnings)
@@ -52,8 +50,8 @@ class HeaderFilter:
                 and not name.startswith(_OURS)
                 and _is_private(name) is None
             )
-            if len(self._known) < MAX_KNOWN_NAMES:
-                self._known[name] = found
+            if len(self.known) < MAX_KNOWN_NAMES:
+                self.known[name] = found
         return found
 
 
@@ -62,38 +60,22 @@ def compile_header_filter(names: tuple[str, ...]) -> HeaderFilter:
     return HeaderFilter(names)
 
 
-def build_upstream_head(
-    received: Iterable[tuple[bytes, bytes]],
-    request_id: str,
-    more: Mapping[str, str],
-    forwarded: HeaderFilter,
-    kinds: bytes = JSON_KINDS,
-) -> bytes:
-    """The head of an upstream request: `more` first, then the client's headers that may be forwarded."""
-    lines = [  # the answer must not be compressed, because a field is added to it
-        kinds,
-        f"accept-encoding: identity\r\nx-request-id: {request_id}\r\n".encode(),
-    ]
-    lines += [f"{name}: {value.translate(_BREAKS)}\r\n".encode() for name, value in more.items()]
-    ours = {name.encode() for name in more}
-    keeps = forwarded.keeps
-    kept = [(name, value) for name, value in received if keeps(name) and name not in ours]
-    hop_by_hop = _read_connection_options(received)
-    lines += [b"%b: %b\r\n" % pair for pair in kept if pair[0] not in hop_by_hop]
-    return b"".join(lines)
-
-
-def _read_connection_options(received: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
+def list_connection_options(received: Iterable[tuple[bytes, bytes]]) -> Collection[bytes]:
     """The names of headers that are meant for the gateway alone, as the header `connection` lists them."""
-    options = [value.lower() for name, value in received if name == b"connection"]
-    if not options or options == [b"keep-alive"]:
-        return frozenset()
-    return frozenset(option.strip() for value in options for option in value.split(b","))
+    found: Collection[bytes] = ()
+    for name, value in received:
+        if name == b"connection" and value != b"keep-alive":
+            found = {*found, *(option.strip() for option in value.lower().split(b","))}
+    return found
 
 
 def filter_response_headers(answered: Iterable[tuple[bytes, bytes]], *, is_decompressed: bool) -> HeaderList:
     """The headers of an expert's answer that the client gets; `is_decompressed`: the body was decompressed here."""
-    kept = [pair for pair in answered if pair[0] not in _NOT_PASSED_ON and not pair[0].startswith(_OURS)]
+    kept = []
+    for pair in answered:
+        name = pair[0]
+        if name not in _NOT_PASSED_ON and not name.startswith(_OURS):
+            kept.append(pair)
     return [pair for pair in kept if pair[0] != b"content-encoding"] if is_decompressed else kept
 
 

@@ -22,9 +22,9 @@ from ir3de_gateway.config.findings import Finding, split_path, suggest_name
 from ir3de_gateway.config.load import list_client_variables, resolve_path
 from ir3de_gateway.config.models import Config
 from ir3de_gateway.hooks.hook import load_function
-from ir3de_gateway.http.access import is_loopback
 from ir3de_gateway.keys.keys_file import check_keys_file
 from ir3de_gateway.keys.registry import list_environment_keys
+from ir3de_gateway.stages.accept import is_loopback
 from ir3de_gateway.store.limits import check_usage_files
 from ir3de_gateway.telemetry.logs import STANDARD_OUTPUT, explain_unwritable
 from ir3de_gateway.translation.translation import ANTHROPIC_VERSION

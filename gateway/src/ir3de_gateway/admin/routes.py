@@ -1,4 +1,4 @@
-"""The /admin endpoints: change experts and routers while the gateway serves. `http/access` has checked the token."""
+"""The /admin endpoints: change experts and routers while the gateway serves. `stages/accept` has checked the token."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def serve(
 
 def _serve(source: Source, checked: CheckedConfig, out: Output, *, demo: bool) -> bool:
     from ir3de_gateway import server
-    from ir3de_gateway.http.admin_token import provide_admin_token
+    from ir3de_gateway.http.page import provide_admin_token
 
     for finding in checked.findings:
         out.warn(str(finding))
@@ -183,7 +183,7 @@ def _overrides(router: str | None, experts: list[Endpoint], server: dict[str, An
 def announce(address: str, source: Source, checked: CheckedConfig, out: Output, token: str | None) -> None:
     """Print where it serves: as one line of JSON, or for people."""
     from ir3de_gateway.admin.state import find_state_folder
-    from ir3de_gateway.http.admin_token import build_page_link
+    from ir3de_gateway.http.page import build_page_link
 
     config, router, _ = checked
     page, state = build_page_link(address, token), find_state_folder(config, source.path)

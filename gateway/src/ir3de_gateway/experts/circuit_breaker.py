@@ -1,12 +1,10 @@
-"""Circuit breaker: keeps requests away from an expert that fails, or that asked to be left alone for a while."""
+"""Circuit breaker: keeps requests away from an expert that fails, or that is rate limited. See `retry` for the rule."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from email.utils import parsedate_to_datetime
-from math import isfinite
-from time import monotonic, time
+from time import monotonic
 from typing import Literal, Protocol
 
 State = Literal["closed", "half-open", "open", "cooling"]
@@ -29,7 +27,7 @@ class Cells(Protocol):
 class CircuitBreaker:
     """Opens after a number of failures in a row; after `rest` seconds one request probes whether the expert is back.
 
-    An expert that answers 429 is not failing: it is cooling, for as long as it asks.
+    An expert that answers 429 is not failing: it cools down, for as long as its Retry-After says.
 
     A request takes the `ticket` when it is allowed, and its outcome is recorded with it. Requests that were allowed
     before the breaker opened change nothing any more, and only the last probe can be abandoned. Without a ticket, the
@@ -42,11 +40,11 @@ class CircuitBreaker:
     >>> breaker.allow_request()
     False
     >>> now[0] = 11.0
-    >>> breaker.allow_request(), breaker.allow_request()      # one probe, and nobody else
+    >>> breaker.allow_request(), breaker.allow_request()      # one probe alone
     (True, False)
     >>> breaker.record_beginning(), breaker.state
     (None, 'closed')
-    >>> breaker.record_refusal(retry_after=5), breaker.state, breaker.retry_after
+    >>> breaker.cool_down(retry_after=5), breaker.state, breaker.retry_after
     (None, 'cooling', 5.0)
     """
 
@@ -67,7 +65,7 @@ class CircuitBreaker:
         self._cells: Cells = [0.0] * CELLS if cells is None else cells
         self._lock = nullcontext() if lock is None else lock
         self._failed_requests: set[int] = set()  # those of the present row of failures
-        self._refusals = 0  # in a row
+        self._overloads = 0  # in a row
 
     @property
     def ticket(self) -> int:
@@ -113,7 +111,7 @@ class CircuitBreaker:
         """A good answer has begun: the expert is back. If this answer breaks off after all, the breaker opens again."""
         cells = self._cells
         cells[_ANSWERED_AT] = self._clock()
-        self._refusals = 0
+        self._overloads = 0
         if not cells[_PROBE_AT] or not self._is_current(ticket):
             return
         with self._lock:
@@ -130,7 +128,7 @@ class CircuitBreaker:
     def record_failure(self, ticket: int | None = None, *, request: int = 0, waited: float = 0.0) -> None:
         """A request failed. No client can open the breaker alone:
 
-        - `request`, a hash of what was asked, counts once in a row, for failures that the request itself may cause;
+        - `request`, a hash of its body, counts once in a row, for failures that the request itself may cause;
         - after `waited` seconds without an answer, nothing is counted if others were answered meanwhile.
         """
         cells = self._cells
@@ -150,18 +148,18 @@ class CircuitBreaker:
                 cells[_OPENED] = cells[_TICKET] = cells[_TICKET] + 1.0
                 self._failed_requests.clear()
 
-    def record_refusal(self, retry_after: float | None = None, ticket: int | None = None) -> None:
-        """The expert has too much to do, and may have said for how long. It is left alone, and that is no failure."""
+    def cool_down(self, retry_after: float | None = None, ticket: int | None = None) -> None:
+        """The expert is rate limited, perhaps for a known time. It gets no requests meanwhile, without a failure."""
         cells = self._cells
-        self._refusals += 1
-        if retry_after or self._refusals > 1:  # a single refusal may be about the request, or about one client's quota
+        self._overloads += 1
+        if retry_after or self._overloads > 1:  # a single one may be about the request, or about one client's quota
             seconds = min(retry_after, self._max_retry_after) if retry_after else self._cooldown
             with self._lock:
                 cells[_COOL_UNTIL] = max(cells[_COOL_UNTIL], self._clock() + seconds)
         self.record_abandoned(ticket)
 
     def close(self) -> None:
-        """The expert works, as somebody knows who need not ask it: forget its failures."""
+        """The expert works, as a health check found: clear its failures."""
         cells = self._cells
         if cells[_PROBE_AT] or cells[_FAILURES]:
             with self._lock:
@@ -179,28 +177,3 @@ class CircuitBreaker:
             with self._lock:
                 if cells[_PROBE_TICKET] and ticket in (None, cells[_PROBE_TICKET]):
                     cells[_PROBE_AT], cells[_PROBE_TICKET] = self._clock(), 0.0
-
-
-def parse_retry_after(headers: Mapping[bytes, bytes], now: Callable[[], float] = time) -> float | None:
-    """The seconds that a response asks to wait: `retry-after-ms`, or `retry-after` as seconds or as a date.
-
-    >>> parse_retry_after({b"retry-after": b"2.5"}), parse_retry_after({b"retry-after-ms": b"250"})
-    (2.5, 0.25)
-    >>> parse_retry_after({b"retry-after": b"Thu, 01 Jan 1970 00:01:40 GMT"}, lambda: 40.0)
-    60.0
-    >>> parse_retry_after({b"retry-after": b"soon"}), parse_retry_after({})
-    (None, None)
-    """
-    for name, unit in ((b"retry-after-ms", 1e-3), (b"retry-after", 1.0)):
-        if (text := headers.get(name)) is None:
-            continue
-        try:
-            seconds = float(text) * unit
-        except ValueError:
-            try:
-                seconds = parsedate_to_datetime(text.decode("latin-1")).timestamp() - now()
-            except (ValueError, TypeError, OverflowError):
-                continue
-        if isfinite(seconds):
-            return max(0.0, seconds)
-    return None

@@ -54,9 +54,14 @@ class Expert:
         """An admitted request has ended."""
         self.concurrency.release()
 
-    @property
+    @cached_property
     def name(self) -> str:
         return self.config.name
+
+    @cached_property
+    def model(self) -> str:
+        """The name of its model upstream."""
+        return self.config.served_model
 
     @cached_property
     def capabilities(self) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""One HTTP exchange with an expert, and its timeouts: until the first byte of the answer, and then until its end."""
+"""One HTTP exchange with an expert, and its timeouts: to the first byte of the answer, and then to its end."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import asyncio
 import json
 import logging
 from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass, field
 from math import inf
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from pydantic_core import from_json
 
-from ir3de_gateway.experts.circuit_breaker import parse_retry_after
+from ir3de_gateway.experts.retry import UpstreamFailure as UpstreamFailure  # who reads answers needs their failures
+from ir3de_gateway.experts.retry import build_status_failure
 from ir3de_gateway.experts.snapshot import Expert
 from ir3de_gateway.headers import filter_response_headers
 from ir3de_gateway.transport import (
@@ -29,44 +28,22 @@ from ir3de_gateway.transport import (
 from ir3de_gateway.transport.decoding import Decoder, EncodingError, create_decoder
 from ir3de_gateway.transport.pool import CLOSE_DETECTION_S
 
-RETRYABLE_STATUSES = frozenset((408, 429))  # and 5xx: another expert is asked
-_NO_FAULT_STATUSES = frozenset((429, 501, 505))  # it has too much to do, or not what the request wants
 MAX_ANSWER_BYTES = 64 << 20  # bytes of an answer that are held until it is whole
 
 _log = logging.getLogger("ir3de.gateway")
 
 
-@dataclass(eq=False)
-class UpstreamFailure(Exception):  # noqa: N818 - not always anybody's error
-    """An expert that did not answer: the reason, and its own error body if it sent one."""
-
-    reason: str  # one of a few words: a label of metrics
-    message: str
-    status: int = 502  # for the client, if nobody else answers
-    headers: list[tuple[bytes, bytes]] = field(default_factory=list)
-    body: bytes | None = None  # the expert's error object
-    is_expert_fault: bool = True  # counts as a failure of the circuit breaker
-    is_refusal: bool = False  # the expert has too much to do: it is left alone for a while
-    retry_after: float | None = None
-
-    def forget_frames(self) -> Self:
-        """This failure as a value to return and keep: without the frames that it came through.
-
-        They lead on to their callers, also where these are coroutines (since Python 3.12). A caller that keeps the
-        failure would be kept by it in turn, with the request and its router, until a collection.
-        """
-        self.__cause__ = self.__context__ = None
-        return self.with_traceback(None)
-
-
 class UpstreamResponse:
-    """An expert's answer: status, headers, and the pieces of its body as they arrive."""
+    """An expert's answer: status, headers, and the pieces of its body as they arrive. It must be closed.
+
+    Reading raises an `OSError`, also at a time limit, which `as_failure` turns into an `UpstreamFailure`.
+    """
 
     def __init__(self, answer: UpstreamAnswer, expert: Expert, first_deadline: float, last_deadline: float) -> None:
         self._answer, self._expert = answer, expert
         self._first_deadline, self._last_deadline = first_deadline, last_deadline
         self._loop = asyncio.get_running_loop()
-        self._early: bytes | None = None  # the first bytes, if somebody has waited for them
+        self._early: bytes | None = None  # the first bytes, if they were awaited before
         self.status = answer.status
         self.headers = answer.headers
         self.resends = answer.resends  # how often the request was sent again
@@ -76,9 +53,13 @@ class UpstreamResponse:
         self.is_stream = self.content_type == "text/event-stream" and self.status == 200
         length = named.get(b"content-length", b"")
         self._length = int(length) if length.isdigit() else None
-        encoding = named.get(b"content-encoding", b"").strip().lower().decode("latin-1")
-        self._decoder = create_decoder(encoding)
+        encoding = named.get(b"content-encoding")
+        self._decoder = None if encoding is None else create_decoder(encoding.strip().lower().decode("latin-1"))
         self.is_decompressed = self._decoder is not None
+
+    def close(self) -> None:
+        """Keep the connection for the next request if the answer is complete, and close it otherwise."""
+        self._answer.close()
 
     def end_by(self, deadline: float) -> None:
         """Let the answer end earlier than the expert's own limit says."""
@@ -127,72 +108,53 @@ class UpstreamResponse:
             size += len(pieces[-1])
             if size > MAX_ANSWER_BYTES:
                 message = f"'{self._expert.name}' sent more than {MAX_ANSWER_BYTES >> 20} MB"
-                raise UpstreamFailure("garbage", message, is_expert_fault=False)  # it was asked for so much
+                raise UpstreamFailure("garbage", message, is_expert_fault=False)  # the request wanted so much
             if length is not None and size >= length:
                 break
             pieces.append(await self.read_piece())
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-class UpstreamRequest:
-    """An exchange with an expert: `async with UpstreamRequest(…) as answer`.
+async def send_request(
+    transport: Transport,
+    expert: Expert,
+    path: str,
+    head: bytes,
+    body: RequestBody,
+    *,
+    is_repeatable: bool = True,
+    method: str = "POST",
+    deadline: float = inf,
+) -> UpstreamResponse:
+    """Send a request to an expert, and wait for the head of its answer; or raise an `UpstreamFailure`.
 
-    Errors of the expert and timeouts are raised as `UpstreamFailure`. If the block ends before the answer does, the
-    connection is closed; otherwise it is kept for the next request. A request that is not `is_repeatable` is never sent
-    twice. The body is let go as soon as the answer begins, which it must do by the `deadline` (a whole one must end).
+    A request that is not `is_repeatable` is never sent twice. The answer must begin by the `deadline` (a whole one must
+    end).
     """
+    limits, now = expert.config.timeouts, asyncio.get_running_loop().time()
+    first, last = min(now + limits.first_token, now + limits.total, deadline), now + limits.total
+    may_resend = is_repeatable and expert.config.resend
+    call = UpstreamCall(expert.destination, path, head, body, limits.connect, first, may_resend, is_repeatable, method)
+    answer = None
+    try:
+        answer = await transport.send(call)
+        response = UpstreamResponse(answer, expert, first, last)
+    except OSError as error:
+        if answer is not None:
+            answer.close()
+        raise as_failure(error, expert) from None
+    if deadline < last and not response.is_stream:
+        response.end_by(deadline)
+    return response
 
-    __slots__ = ("_answer", "_deadline", "_expert", "_request", "_transport")
 
-    def __init__(
-        self,
-        transport: Transport,
-        expert: Expert,
-        path: str,
-        head: bytes,
-        body: RequestBody,
-        *,
-        is_repeatable: bool = True,
-        method: str = "POST",
-        deadline: float = inf,
-    ) -> None:
-        self._transport, self._expert, self._deadline = transport, expert, deadline
-        self._request: tuple[str, bytes, RequestBody, bool, str] | None = path, head, body, is_repeatable, method
-        self._answer: UpstreamAnswer | None = None
-
-    async def __aenter__(self) -> UpstreamResponse:
-        assert self._request is not None, "a request is sent once"
-        expert, limits = self._expert, self._expert.config.timeouts
-        path, head, body, is_repeatable, method = self._request
-        self._request = None
-        now = asyncio.get_running_loop().time()
-        first, last = min(now + limits.first_token, now + limits.total, self._deadline), now + limits.total
-        may_resend = is_repeatable and expert.config.resend
-        call = UpstreamCall(
-            expert.destination, path, head, body, limits.connect, first, may_resend, is_repeatable, method
-        )
-        try:
-            self._answer = await self._transport.send(call)
-            response = UpstreamResponse(self._answer, expert, first, last)
-            if self._deadline < last and not response.is_stream:
-                response.end_by(self._deadline)
-            return response
-        except OSError as error:
-            self._close()
-            # the connection keeps the error, whose traceback would keep the request and its router until a collection
-            raise _classify_error(error, expert) from error.with_traceback(None)
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._close()
-        if isinstance(error, OSError):
-            raise _classify_error(error, self._expert) from error.with_traceback(None)
-
-    def _close(self) -> None:
-        if self._answer is not None:
-            self._answer.close()
-            self._answer = None
+def as_failure(error: OSError | UpstreamFailure, expert: Expert) -> UpstreamFailure:
+    """The failure that an error of the connection, or of the time limits, stands for."""
+    if isinstance(error, UpstreamFailure):
+        return error
+    failure = _classify_error(error, expert)
+    error.with_traceback(None)  # the connection keeps the error, whose frames would keep the request and its router
+    return failure
 
 
 def _classify_error(error: OSError, expert: Expert) -> UpstreamFailure:
@@ -219,20 +181,16 @@ def _classify_error(error: OSError, expert: Expert) -> UpstreamFailure:
     return UpstreamFailure("broken", f"'{name}' broke off its answer", 502)
 
 
-async def read_refusal(answer: UpstreamResponse, expert: Expert) -> UpstreamFailure:
+async def read_failure(answer: UpstreamResponse, expert: Expert) -> UpstreamFailure:
     """Turn an error answer into a failure. The expert's body is kept only if it is a JSON object."""
     body = await answer.read_whole()
-    reason = str(answer.status) if answer.status in RETRYABLE_STATUSES else "5xx"
-    message = f"'{expert.name}' answered with status {answer.status}"
     kept = body if body is not None and parse_object(body) is not None else None
     headers = filter_response_headers(answer.headers, is_decompressed=answer.is_decompressed)
-    is_refusal = answer.status == 429 or (answer.status == 503 and parse_retry_after(dict(headers)) is not None)
-    is_fault = answer.status not in _NO_FAULT_STATUSES
-    return UpstreamFailure(reason, message, answer.status, headers, kept, is_fault, is_refusal)
+    return build_status_failure(expert.name, answer.status, headers, kept)
 
 
 def parse_object(body: bytes) -> dict[str, Any] | None:
-    """The JSON object that a body is; None if it is none."""
+    """The JSON object that a body is; None if it is not one."""
     try:
         found = from_json(body)  # three times as fast as json, and stricter
     except ValueError:

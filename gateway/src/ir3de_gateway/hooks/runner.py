@@ -9,8 +9,7 @@ from typing import Any, Literal, NamedTuple
 from ir3de_gateway.api_errors import ApiError
 from ir3de_gateway.config.models import Hooks
 from ir3de_gateway.hooks.hook import Hook, build_refusal
-from ir3de_gateway.requests.field_names import check_nested
-from ir3de_gateway.requests.json_body import SMALL_BYTES, run_beside
+from ir3de_gateway.requests.json_body import SMALL_BYTES, check_nested, offload
 from ir3de_gateway.requests.model_texts import Slot, list_answer_slots, list_request_slots, list_whole_slots
 from ir3de_gateway.transport import Transport
 from ir3de_gateway.wire.event_stream import Event, read_events
@@ -44,7 +43,7 @@ class HookRunner:
             if not hook.is_for(event["endpoint"]):
                 continue
             body = event["body"] or {}
-            slots = await run_beside(_list_slots, body) if is_large else _list_slots(body)
+            slots = await offload(_list_slots, body) if is_large else _list_slots(body)
             event["texts"] = [slot.text for slot in slots]
             verdict = await self._call(hook, event, transport)
             if "body" in verdict and event["body"] is not None:
@@ -106,7 +105,7 @@ class HookRunner:
 async def _dump(event: Mapping[str, Any]) -> bytes:
     """The event as JSON: a hook gets a copy, and only what it returns counts."""
     is_long = sum(map(len, event["texts"])) > SMALL_BYTES
-    return await run_beside(_encode, event) if is_long else _encode(event)
+    return await offload(_encode, event) if is_long else _encode(event)
 
 
 def _list_slots(body: Mapping[str, Any]) -> list[Slot]:
@@ -119,7 +118,7 @@ def _encode(body: Any) -> bytes:
 
 async def dump_body(body: Any) -> bytes:
     """The body of a request as JSON, encoded in a thread."""
-    return await run_beside(_encode, body)
+    return await offload(_encode, body)
 
 
 def load_hooks(config: Hooks) -> None:
@@ -130,7 +129,7 @@ def load_hooks(config: Hooks) -> None:
 
 async def parse_body(content: bytes) -> Any:
     """The JSON of a request, with all its fields; a large one is parsed in a thread."""
-    return json.loads(content) if len(content) <= SMALL_BYTES else await run_beside(_parse_large, content)
+    return json.loads(content) if len(content) <= SMALL_BYTES else await offload(_parse_large, content)
 
 
 def _parse_large(content: bytes) -> Any:

@@ -1,4 +1,4 @@
-"""Answers that were given, to be given again: the least recently used ones leave when there are too many."""
+"""The response cache: answers by the key of their request. The least recently used ones are dropped."""
 
 from __future__ import annotations
 
@@ -20,37 +20,37 @@ SMALL_BYTES = 65_536  # of a request whose JSON is compared, whatever its spacin
 _max_age = re.compile(r"max-age\s*=\s*\"?(\d{1,9})")
 
 
-class KeptAnswer(NamedTuple):
+class CachedAnswer(NamedTuple):
     """An answer in the client's format, without provenance."""
 
     content: bytes
     kind: bytes  # its content type
     is_stream: bool
-    adds_usage: bool  # it tells its usage though the client did not ask
-    kept_at: float
+    adds_usage: bool  # it has its usage although the client did not request it
+    cached_at: float
 
 
 class AnswerCache:
     """The answers of one worker. They belong to one snapshot: another router or configuration begins with none.
 
     >>> cache = AnswerCache(Cache(ttl=60), clock=lambda: 0.0)
-    >>> cache.put(b"key", KeptAnswer(b"{}", b"application/json", False, False, 0.0)); cache.get(b"key").content
+    >>> cache.put(b"key", CachedAnswer(b"{}", b"application/json", False, False, 0.0)); cache.get(b"key").content
     b'{}'
     """
 
     def __init__(self, config: Cache, clock: Callable[[], float] = monotonic) -> None:
         self.config, self.clock = config, clock
-        self._answers: OrderedDict[bytes, KeptAnswer] = OrderedDict()
+        self._answers: OrderedDict[bytes, CachedAnswer] = OrderedDict()
         self._owner: weakref.ref[Any] | None = None
         self.size = 0  # in bytes
 
     def set_owner(self, owner: object) -> None:
-        """Answers that belong to another one are dropped."""
+        """Drop the answers of another owner."""
         if self._owner is None or self._owner() is not owner:
             self.clear()
             self._owner = weakref.ref(owner)
 
-    def get(self, key: bytes, max_age: float | None = None) -> KeptAnswer | None:
+    def get(self, key: bytes, max_age: float | None = None) -> CachedAnswer | None:
         """An answer that is not too old."""
         found = self._answers.get(key)
         if found is None:
@@ -64,8 +64,8 @@ class AnswerCache:
         self._answers.move_to_end(key)
         return found
 
-    def put(self, key: bytes, answer: KeptAnswer) -> None:
-        """Keep an answer, unless it is too large."""
+    def put(self, key: bytes, answer: CachedAnswer) -> None:
+        """Cache an answer, unless it is too large."""
         if len(answer.content) > self.config.answer_bytes or len(answer.content) + ENTRY_BYTES > self.config.max_bytes:
             return
         self._drop(key)
@@ -74,9 +74,9 @@ class AnswerCache:
         while self.size > self.config.max_bytes:
             self._drop(next(iter(self._answers)))
 
-    def get_age(self, answer: KeptAnswer) -> float:
+    def get_age(self, answer: CachedAnswer) -> float:
         """Seconds since the answer was given."""
-        return max(0.0, self.clock() - answer.kept_at)
+        return max(0.0, self.clock() - answer.cached_at)
 
     def clear(self) -> None:
         self._answers.clear()
@@ -88,27 +88,24 @@ class AnswerCache:
             self.size -= len(found.content) + ENTRY_BYTES
 
 
-class CacheWishes(NamedTuple):
-    """What a client says in the header `cache-control`."""
+class CacheControl(NamedTuple):
+    """The header `cache-control` of a request."""
 
-    may_take: bool = True
-    may_keep: bool = True
+    may_read: bool = True
+    may_store: bool = True
     max_age: float | None = None
 
-
-def read_wishes(headers: Mapping[bytes, bytes]) -> CacheWishes:
-    """The header `cache-control` of a request.
-
-    >>> read_wishes({b"cache-control": b"no-cache"})
-    CacheWishes(may_take=False, may_keep=True, max_age=None)
-    """
-    said = text(headers.get(b"cache-control", b"")).lower()
-    if not said:
-        return CacheWishes()
-    if "no-store" in said:
-        return CacheWishes(may_take=False, may_keep=False)
-    age = _max_age.search(said)
-    return CacheWishes("no-cache" not in said, True, float(age[1]) if age is not None else None)
+    @classmethod
+    def from_headers(cls, headers: Mapping[bytes, bytes]) -> CacheControl:
+        """
+        >>> CacheControl.from_headers({b"cache-control": b"no-cache"})
+        CacheControl(may_read=False, may_store=True, max_age=None)
+        """
+        value = text(headers.get(b"cache-control", b"")).lower()
+        if "no-store" in value:
+            return cls(may_read=False, may_store=False)
+        age = _max_age.search(value)
+        return cls("no-cache" not in value, True, None if age is None else float(age[1]))
 
 
 def build_key(parts: Iterable[str], headers: HeaderList, is_compared: Callable[[bytes], bool], body: bytes) -> bytes:

@@ -1,19 +1,22 @@
-"""The client's side of a request: reads its body within limits, and notices when the client disconnects."""
+"""The client's side of a request: reads its body within limits, notices a disconnect, and sends the response."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from math import inf
 from typing import Protocol
 
-from starlette.types import Receive, Scope
+from starlette.types import Message, Receive, Scope, Send
 
 from ir3de_gateway.api_errors import ApiError, ClientDisconnect
 from ir3de_gateway.config.models import Limits
+from ir3de_gateway.headers import HeaderList
 
 CONNECTION_EXTENSION = "ir3de.connection"  # ASGI extension of our own server: its `ClientConnection`
-DISCARD_TIMEOUT_S = 2.0  # that the rest of a refused body is read
+DISCARD_TIMEOUT_S = 2.0  # that the rest of a rejected body is read
+STALL_CHECK_S = 1.0  # between two checks of the clients that read nothing
 
 
 class ClientConnection(Protocol):
@@ -24,33 +27,32 @@ class ClientConnection(Protocol):
     def remove_disconnect_callback(self, callback: Callable[[], None]) -> None: ...
 
 
-def find_connection(scope: Scope) -> ClientConnection | None:
-    found: ClientConnection | None = (scope.get("extensions") or {}).get(CONNECTION_EXTENSION)
-    return found
-
-
 async def read_body(
     receive: Receive, headers: Mapping[bytes, bytes], limits: Limits, connection: ClientConnection | None = None
 ) -> bytes:
     """The whole body, or an `ApiError`: too large, too slow, or compressed."""
-    coding = headers.get(b"content-encoding", b"identity").decode("latin-1")
-    if coding.lower() != "identity":
-        raise ApiError(415, f"the request is compressed ({coding[:50]}): send it without content-encoding")
-    announced = headers.get(b"content-length", b"0")
-    if announced.isdigit() and int(announced) > limits.body_bytes:
-        raise build_too_large_error(limits.body_bytes)
+    check_head(headers, limits.body_bytes)
     if connection is not None and connection.is_body_complete():  # nothing to wait for: no timer is needed
-        return await _read_pieces(receive, limits)
+        return await _read_pieces(receive, limits.body_bytes)
     try:
         async with asyncio.timeout(limits.body_seconds):
-            return await _read_pieces(receive, limits)
+            return await _read_pieces(receive, limits.body_bytes)
     except TimeoutError:
-        raise ApiError(
-            408, f"the request did not arrive within {limits.body_seconds:g} s", headers={"connection": "close"}
-        ) from None
+        raise build_late_error("request", limits.body_seconds) from None
 
 
-async def _read_pieces(receive: Receive, limits: Limits) -> bytes:
+def check_head(headers: Mapping[bytes, bytes], limit_bytes: int) -> None:
+    """Reject a body that is compressed, or that announces too many bytes."""
+    coding = headers.get(b"content-encoding", b"identity")
+    if coding.lower() != b"identity":
+        shown = coding[:50].decode("latin-1")
+        raise ApiError(415, f"the request is compressed ({shown}): send it without content-encoding")
+    announced = headers.get(b"content-length", b"0")
+    if announced.isdigit() and int(announced) > limit_bytes:
+        raise build_too_large_error(limit_bytes)
+
+
+async def _read_pieces(receive: Receive, limit_bytes: int) -> bytes:
     pieces, size = [], 0
     while True:
         message = await receive()
@@ -58,33 +60,81 @@ async def _read_pieces(receive: Receive, limits: Limits) -> bytes:
             raise ClientDisconnect
         pieces.append(message.get("body", b""))
         size += len(pieces[-1])
-        if size > limits.body_bytes:
-            raise build_too_large_error(limits.body_bytes)
+        if size > limit_bytes:
+            raise build_too_large_error(limit_bytes)
         if not message.get("more_body"):
             return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-async def discard_body(receive: Receive, seconds: float = DISCARD_TIMEOUT_S) -> None:
-    """Read and drop the rest of the body: many clients read the answer only after they have sent everything."""
+async def _discard_body(receive: Receive) -> None:
+    """Read and drop the rest of the body: many clients read the response only after they have sent everything."""
     with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(DISCARD_TIMEOUT_S):
             while (message := await receive())["type"] != "http.disconnect" and message.get("more_body"):
                 pass
 
 
 def build_too_large_error(limit_bytes: int) -> ApiError:
-    message = f"the request is larger than {limit_bytes:,} bytes, which is the limit here"
+    message = f"the request is larger than the limit of {limit_bytes:,} bytes"
     return ApiError(413, message, headers={"connection": "close"})
 
 
-class DisconnectWatcher:
-    """Cancels the current task when the client disconnects."""
+def build_late_error(what: str, seconds: float) -> ApiError:
+    return ApiError(408, f"the {what} did not arrive within {seconds:g} s", headers={"connection": "close"})
 
-    def __init__(self, receive: Receive, connection: ClientConnection | None = None) -> None:
-        self._task = asyncio.current_task()
-        self._has_left = False
-        self._connection = connection
+
+class StallWatch:
+    """Treats clients that read nothing for too long as disconnected. One timer serves all of them."""
+
+    def __init__(self) -> None:
+        self._sending: dict[ClientResponse, float] = {}  # since when
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, response: ClientResponse, now: float) -> None:
+        """A piece is being sent."""
+        self._sending[response] = now
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(STALL_CHECK_S, self._check)
+
+    def end(self, response: ClientResponse) -> None:
+        """The client has read it, or has disconnected."""
+        self._sending.pop(response, None)
+
+    def _check(self) -> None:
+        loop, self._timer = asyncio.get_running_loop(), None
+        for response, since in list(self._sending.items()):
+            if loop.time() - since >= response.stall_limit:
+                response.disconnect()
+        if self._sending:
+            self._timer = loop.call_later(STALL_CHECK_S, self._check)
+
+
+class ClientResponse:
+    """The response to one request. Once `watch` is called, a disconnect of the client cancels the request's task."""
+
+    __slots__ = (
+        "_connection", "_has_left", "_loop", "_send", "_stalls", "_task", "_watch", "has_ended", "longest_stall",
+        "sent_bytes", "stall_limit", "status", "was_watched",
+    )  # fmt: skip
+
+    def __init__(self, send: Send, stalls: StallWatch) -> None:
+        self._send, self._stalls = send, stalls
+        self._loop = asyncio.get_running_loop()
+        self._task: asyncio.Task[object] | None = None  # the one to cancel; None unless it is watched now
+        self._connection: ClientConnection | None = None
         self._watch: asyncio.Future[None] | None = None
+        self._has_left = False
+        self.was_watched = False  # the body was read, so that the client may disconnect at any time
+        self.stall_limit = inf  # seconds that a client may read nothing
+        self.status = self.sent_bytes = 0  # the status is 0 until the head was sent
+        self.has_ended = False  # nothing may be sent after that
+        self.longest_stall = 0.0  # seconds that the client read nothing
+
+    # a client that disconnects ---------------------------------------------------------------------------------------
+
+    def watch(self, receive: Receive, connection: ClientConnection | None) -> None:
+        """Cancel the current task when the client disconnects."""
+        self._task, self._connection, self.was_watched = asyncio.current_task(), connection, True
         if connection is not None:
             connection.add_disconnect_callback(self.disconnect)
         else:
@@ -96,20 +146,87 @@ class DisconnectWatcher:
         self.disconnect()
 
     def disconnect(self) -> None:
-        """The client is no longer there."""
-        self._has_left = True
+        """The client has disconnected, or reads nothing."""
         if self._task is not None:
+            self._has_left = True
             self._task.cancel()
 
-    def stop(self) -> None:
-        """The answer is complete, or there will be none."""
+    def stop_watching(self) -> None:
+        """The response is complete, or there will be none: a disconnect is normal from here on."""
+        self.stall_limit = inf
+        if self._task is None:
+            return
         if self._connection is not None:
             self._connection.remove_disconnect_callback(self.disconnect)
         elif self._watch is not None:
             self._watch.cancel()
+        if not self._has_left:
+            self._task = self._watch = None
 
     def absorb_cancellation(self) -> bool:
         """Whether the disconnect caused the cancellation; if so, the cancellation is undone."""
         if self._has_left and self._task is not None:
             self._task.uncancel()
         return self._has_left
+
+    # what is sent ----------------------------------------------------------------------------------------------------
+
+    def also_send_to(self, other: Send) -> None:
+        """From now on another callable gets the same."""
+        client = self._send
+
+        async def send_to_both(message: Message) -> None:
+            await client(message)
+            await other(message)
+
+        self._send = send_to_both
+
+    async def send_whole(self, status: int, headers: HeaderList, body: bytes) -> None:
+        """A response in one piece."""
+        self.status = status
+        headers = [*headers, (b"content-length", b"%d" % len(body))]
+        await self._pass({"type": "http.response.start", "status": status, "headers": headers})
+        await self.end(body)
+
+    async def send_early(self, status: int, headers: HeaderList, body: bytes, receive: Receive) -> None:
+        """The same while the client still sends its request: the rest of that is read and dropped."""
+        await self.start(status, [*headers, (b"content-length", b"%d" % len(body))])
+        await self.send_piece(body)
+        await _discard_body(receive)
+        await self.end()
+
+    async def start(self, status: int, headers: HeaderList) -> None:
+        """Send the head of a response."""
+        self.status = status
+        await self._pass({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def send_piece(self, content: bytes) -> None:
+        self.sent_bytes += len(content)
+        await self._pass({"type": "http.response.body", "body": content, "more_body": True})
+
+    async def end(self, content: bytes = b"") -> None:
+        self.stop_watching()
+        self.has_ended = True
+        self.sent_bytes += len(content)
+        await self._pass({"type": "http.response.body", "body": content, "more_body": False})
+
+    async def _pass(self, message: Message) -> None:
+        loop = self._loop
+        since = loop.time()
+        is_watched = self.stall_limit != inf
+        if is_watched:
+            self._stalls.begin(self, since)
+        try:
+            await self._send(message)
+        except OSError:  # ASGI servers raise it when the client has disconnected
+            raise ClientDisconnect from None
+        finally:
+            if is_watched:
+                self._stalls.end(self)
+            if (stall := loop.time() - since) > self.longest_stall:
+                self.longest_stall = stall
+
+
+def find_connection(scope: Scope) -> ClientConnection | None:
+    found: ClientConnection | None = (scope.get("extensions") or {}).get(CONNECTION_EXTENSION)
+    return found

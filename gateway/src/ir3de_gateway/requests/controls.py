@@ -1,4 +1,4 @@
-"""What a client may ask of the routing of one request: the field `ir3de` of the body, or headers."""
+"""How a client controls the routing of one request: the field `ir3de` of the body, or headers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ir3de_gateway.headers import text
 FIELD = "ir3de"
 MAX_WEIGHT = 1e12  # with more, costs of ordinary units would be larger than any number
 PRICE_PATTERN = r"^\d{1,12}(\.\d{1,12})?$"  # of the header's value
-_HEADERS = {
+CONTROL_HEADERS = {
     b"x-ir3de-allow": "allow",
     b"x-ir3de-deny": "deny",
     b"x-ir3de-max-price": "max_price",
@@ -36,10 +36,10 @@ class Controls:
     allow: frozenset[str] | None = None
     deny: frozenset[str] = frozenset()
     max_price: float | None = None  # of a million tokens, of prompt or answer
-    skip: bool = False  # do not route: ask the default expert
+    skip: bool = False  # do not route: use the default expert
     session: str = ""
     weights: Mapping[str, float] | None = None  # what a unit of cost is worth, instead of the router's own
-    of_key: frozenset[str] | None = None  # the experts that the client's key may ask; None: all
+    of_key: frozenset[str] | None = None  # the experts that the client's key may use; None: all
 
     @property
     def is_unrestricted(self) -> bool:
@@ -69,7 +69,7 @@ CostWeights = Annotated[dict[str, Any], BeforeValidator(_check_weights), WithJso
 
 
 class ControlsField(Part, strict=True):
-    """What a client may ask of the routing of one request."""
+    """How a client controls the routing of one request."""
 
     allow: list[str] | None = None
     """Experts that may answer; otherwise all."""
@@ -78,7 +78,7 @@ class ControlsField(Part, strict=True):
     max_price: Annotated[float, BeforeValidator(_limit_integer), Field(ge=0)] | None = None
     """The highest price of a million tokens, of prompt or answer."""
     skip: bool | None = None
-    """Do not route: ask the default expert."""
+    """Do not route: use the default expert."""
     session: str | None = None
     """The conversation, which stays with its expert."""
     weights: CostWeights | None = None
@@ -87,10 +87,8 @@ class ControlsField(Part, strict=True):
 
 def read_controls(given: object, headers: Mapping[bytes, bytes], session_headers: tuple[bytes, ...]) -> Controls:
     """The controls of a request; the body's field comes before the headers."""
-    if given is None and headers.keys().isdisjoint(_HEADERS) and headers.keys().isdisjoint(session_headers):
-        return NO_CONTROLS  # as with most requests
     found: dict[str, Any] = {}
-    for header, name in _HEADERS.items():
+    for header, name in CONTROL_HEADERS.items():
         if header in headers:
             found[name] = _from_header(name, text(headers[header]).strip(), header.decode())
     if given is not None:

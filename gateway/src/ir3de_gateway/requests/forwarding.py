@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote
 
 from ir3de_gateway.experts.snapshot import Expert
-from ir3de_gateway.headers import JSON_KINDS, HeaderFilter, HeaderList, build_upstream_head
+from ir3de_gateway.headers import HeaderFilter, HeaderList, list_connection_options
 from ir3de_gateway.requests.controls import FIELD
 from ir3de_gateway.requests.json_body import JsonBody
 from ir3de_gateway.transport import RequestBody
 from ir3de_gateway.wire.formats import WireFormat
+from ir3de_gateway.wire.passthrough import PassthroughFormat
 
+JSON_KINDS = b"content-type: application/json\r\naccept: application/json, text/event-stream\r\n"
+_ANY_ANSWER = b"accept: */*\r\n"
+_PASSED_KINDS = b"content-type: application/json\r\n" + _ANY_ANSWER
 _UNQUOTED = "!$&'()*+,-./:;=?@_~%"  # characters of a query that are forwarded as they are
+_BREAKS = str.maketrans("", "", "\r\n\0")
 
 
-def build_path(wire: WireFormat, query: bytes) -> str:
+def build_path(path: str, query: bytes) -> str:
     """The path below an expert's base URL, with the client's query."""
-    return f"{wire.path}?{quote(query, safe=_UNQUOTED)}" if query else wire.path
+    return f"{path}?{quote(query, safe=_UNQUOTED)}" if query else path
 
 
 def build_head(
@@ -26,20 +32,30 @@ def build_head(
     expert: Expert,
     received: HeaderList,
     request_id: str,
-    trace: Mapping[str, str],
+    more: Mapping[str, str],
     forwarded: HeaderFilter,
     kinds: bytes = JSON_KINDS,
 ) -> bytes:
-    """The headers: what the body is, the expert's key, the trace, and those of the client that may be forwarded."""
-    more: dict[str, str] = {}
+    """The headers: what the body is, the expert's key, `more`, and those of the client that may be forwarded."""
+    own = dict(more)
     if expert.authorization is not None:
         is_messages = wire.capability == "messages"
         if is_messages:  # as Anthropic's API has it
-            more["x-api-key"] = expert.authorization.removeprefix("Bearer ")
+            own["x-api-key"] = expert.authorization.removeprefix("Bearer ")
         may_want_either = "chat" in expert.config.capabilities and not expert.is_anthropics  # it has both APIs
         if not is_messages or may_want_either:
-            more["authorization"] = expert.authorization
-    return build_upstream_head(received, request_id, {**more, **trace}, forwarded, kinds)
+            own["authorization"] = expert.authorization
+    # the answer must not be compressed, because a field is added to it
+    lines = [kinds, f"accept-encoding: identity\r\nx-request-id: {request_id}\r\n".encode()]
+    lines += [f"{name}: {value.translate(_BREAKS)}\r\n".encode() for name, value in own.items()] if own else []
+    own_names = [name.encode() for name in own] if own else ()
+    hop_by_hop, known = list_connection_options(received), forwarded.known
+    for pair in received:
+        name = pair[0]
+        keeps = known.get(name)
+        if (forwarded.keeps(name) if keeps is None else keeps) and name not in own_names and name not in hop_by_hop:
+            lines.append(b"%b: %b\r\n" % pair)
+    return b"".join(lines)
 
 
 class RequestContent(Protocol):
@@ -51,54 +67,80 @@ class RequestContent(Protocol):
 
     @property
     def kinds(self) -> bytes:
-        """The headers that say what is sent and what may come."""
+        """The headers with the type of the body, and of the answers that are accepted."""
 
     @property
     def digest(self) -> int:
         """The same number for the same body."""
 
-    def build(self, expert: Expert) -> RequestBody:
-        """The body as this expert gets it."""
+    def build(self, expert: Expert, *, adds_usage: bool = False) -> RequestBody:
+        """The body as this expert gets it; `adds_usage`: with the option that adds the usage to a stream."""
 
 
 class OutgoingBody(NamedTuple):
-    """A request's body, without its values: each expert gets its own version."""
+    """A JSON body, without its values: each expert gets its own version."""
 
     body: JsonBody
-    takes_defaults: bool
-    takes_system_message: bool
-    is_repeatable: bool  # whether an expert that gets it twice does nothing twice but answer
-    usage_options: Mapping[str, Any] | None = None  # `stream_options` that ask for usage; None where they do already
+    is_repeatable: bool
+    kinds: bytes = JSON_KINDS
+    has_model: bool = True
+    takes_defaults: bool = False
+    takes_system_message: bool = False
+    usage_options: Mapping[str, Any] | None = None  # `stream_options` that add the usage; None if they do already
 
     @classmethod
     def from_request(cls, wire: WireFormat, body: JsonBody) -> OutgoingBody:
-        """The body of a request that has been read, and need not be read again."""
-        takes_system_message = wire.has_system_message and not any(
-            message["role"] in ("system", "developer") for message in body.values["messages"]
-        )
-        repeatable, options = wire.is_repeatable(body.values), wire.build_usage_options(body.values)
-        return cls(body.without_values(), wire.is_sampled, takes_system_message, repeatable, options)
+        """The body of a request that is routed. It has been read, and need not be read again."""
+        values, takes_system_message = body.values, wire.has_system_message
+        if takes_system_message:
+            for message in values["messages"]:
+                if message["role"] in ("system", "developer"):
+                    takes_system_message = False
+        options = wire.build_usage_options(values) if values.get("stream") else None
+        repeatable, bare = wire.is_repeatable(values), body._replace(values={})
+        return cls(bare, repeatable, JSON_KINDS, True, wire.is_sampled, takes_system_message, options)
 
-    @property
-    def kinds(self) -> bytes:
-        """The headers that say what is sent and what may come."""
-        return JSON_KINDS
+    @classmethod
+    def from_passed(cls, wire: PassthroughFormat, body: JsonBody) -> OutgoingBody:
+        """The body of a request that is passed through."""
+        return cls(body._replace(values={}), wire.is_repeatable(body.values), _PASSED_KINDS, wire.has_model)
 
     @property
     def digest(self) -> int:
-        """The same number for the same body."""
         return hash(self.body.content)
 
-    def build(self, expert: Expert, asks_usage: bool = False) -> bytes:
+    def build(self, expert: Expert, *, adds_usage: bool = False) -> bytes:
         """Every byte of the client's but for the model, what the expert's configuration adds, and our own field."""
-        config, members = expert.config, self.body.members
+        config, content, members = expert.config, self.body.content, self.body.members
+        if not self.has_model:
+            content = self.body.rewrite({}, drop=FIELD)
+            return JsonBody.parse(content, depth=500).rewrite({}, drop="model") if "model" in members else content
         changes: dict[str, Any] = {}
         if config.defaults and self.takes_defaults:
             changes = {key: value for key, value in config.defaults.items() if key not in members}
-        changes["model"] = config.served_model
-        if asks_usage:
+        if adds_usage:
             changes["stream_options"] = self.usage_options
         first = None
         if config.system_prompt is not None and self.takes_system_message:
             first = {"role": "system", "content": config.system_prompt}
-        return self.body.rewrite(changes, drop=FIELD, first_message=first)
+        if not changes and first is None and FIELD not in members and "model" in members:  # as with most requests
+            _, start, end = members["model"]
+            return b"".join((content[:start], json.dumps(expert.model).encode(), content[end:]))
+        return self.body.rewrite({**changes, "model": expert.model}, drop=FIELD, first_message=first)
+
+
+class NoBody(NamedTuple):
+    """Nothing is sent but the method and the path."""
+
+    is_repeatable: bool
+
+    @property
+    def kinds(self) -> bytes:
+        return _ANY_ANSWER
+
+    @property
+    def digest(self) -> int:
+        return 0
+
+    def build(self, expert: Expert, *, adds_usage: bool = False) -> bytes:
+        return b""

@@ -1,4 +1,9 @@
-"""The JSON object of a request with its bytes, so that some fields can change and every other byte stays."""
+"""The JSON object of a request with its bytes, so that some fields can change and every other byte stays.
+
+Names that two readers of a request may understand differently are rejected: a name that occurs twice in one object, or
+that differs from a known name in case alone. Servers in Go take `Model` for `model`, and of two equal names some
+servers take the first, others the last. The gateway could otherwise miss another model, or another prompt.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +18,7 @@ from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import Any, NamedTuple, TypeVar
 
 from ir3de_gateway.api_errors import ApiError
-from ir3de_gateway.requests.field_names import DuplicateName, build_object, check_field, check_nested
-from ir3de_gateway.requests.large_json import MAX_MEMBERS, JsonError, Member, NotUtf8, TooDeep, read_large
+from ir3de_gateway.requests.model_texts import PART_NAMES, READ_BY_MODELS
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -24,18 +28,69 @@ SMALL_BYTES = 65_536  # parsed at once, within 5 ms whatever they hold
 MAX_INLINE_BYTES = 524_288  # so are these, if their JSON is simple, such as a chat of long texts
 MAX_INLINE_MARKS = 10_000  # brackets, commas and backslashes
 MAX_COUNTED_BYTES = 65_536  # of a line, to name the column of a fault
+MAX_MEMBERS = 1_000  # fields of the request itself
+
+READ_FIELDS = frozenset((
+    *READ_BY_MODELS, "model", "stream", "stream_options", "store", "background", "previous_response_id", "conversation",
+    "max_tokens", "max_completion_tokens", "max_output_tokens", "max_new_tokens", "n_predict", "n", "best_of", "audio",
+    "mcp_servers", "input_file_id", "ir3de",
+))  # fmt: skip
+_NESTED_FIELDS = PART_NAMES | {"include_usage"}
+_WITH_OBJECTS = ("messages", "input", "system", "prediction", "tools", "functions", "conversation", "stream_options")
+_INSIDE = frozenset(("content", "output", "source", "file", "function", "tool_calls", "function_call", "summary"))
 
 _space = re.compile(r"[ \t\n\r]*").match
 _name = re.compile(r'"([^"\\\x00-\x1f]*)"[ \t\n\r]*:[ \t\n\r]*').match  # of a member, without escapes, and its colon
 _mark = re.compile(r"[ \t\n\r]*([,}])[ \t\n\r]*").match  # after a member
+_odd = re.compile(r'"(?:[^"\\]|\\.)*"|(-?Infinity|NaN|\d{4300,})')  # the first alternative skips strings
 
 
-def _refuse_constant(name: str) -> None:
+class DuplicateName(ValueError):  # noqa: N818 - as JSONDecodeError
+    """A name that occurs twice in one object."""
+
+
+class JsonError(Exception):
+    """What is not JSON, and the byte where it is."""
+
+    def __init__(self, message: str, place: int) -> None:
+        super().__init__(message)
+        self.message, self.place = message, place
+
+
+class NotUtf8(Exception):  # noqa: N818 - as UnicodeDecodeError
+    """The content is not UTF-8."""
+
+    def __init__(self, place: int) -> None:
+        super().__init__()
+        self.place = place
+
+
+class TooDeep(Exception):  # noqa: N818 - as RecursionError
+    """The JSON nests deeper than it may."""
+
+
+class Member(NamedTuple):
+    """The position of a member in the content, in bytes: `"key" : value`."""
+
+    start: int
+    value: int
+    end: int
+
+
+def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object of these members, for the JSON decoder."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise DuplicateName(f"{json.dumps(next(name for name in names if names.count(name) > 1))} occurs twice")
+    return found
+
+
+def _reject_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
-_odd = re.compile(r'"(?:[^"\\]|\\.)*"|(-?Infinity|NaN|\d{4300,})')  # the first alternative skips strings
-_scan = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=build_object).scan_once  # type: ignore[attr-defined]
+_scan = json.JSONDecoder(parse_constant=_reject_constant, object_pairs_hook=_build_object).scan_once  # type: ignore[attr-defined]
 
 
 class JsonBody(NamedTuple):
@@ -81,7 +136,9 @@ class JsonBody(NamedTuple):
 
     @classmethod
     def parse_large(cls, content: bytes, depth: int, kept_bytes: int = MIN_KEPT_BYTES) -> JsonBody:
-        """The same in short steps, for a thread beside the event loop; the values are pruned."""
+        """The same in short steps, for a thread besides the event loop's; the values are pruned."""
+        from ir3de_gateway.requests.large_json import read_large
+
         try:
             values, members = read_large(content, depth, _scan, max(kept_bytes, len(content) // 2))
         except NotUtf8 as error:
@@ -150,13 +207,8 @@ async def read_json(content: bytes, depth: int, *, kept_bytes: int = MIN_KEPT_BY
     return await loop.run_in_executor(_start_thread(), JsonBody.parse_large, content, depth, kept_bytes)
 
 
-async def read_values(body: JsonBody, function: Callable[[Mapping[str, Any]], T]) -> T:
-    """What a function finds in a request's values: in the thread, if they are those of a large request."""
-    return await run_beside(function, body.values) if body.is_large else function(body.values)
-
-
-async def run_beside(function: Callable[[V], T], value: V) -> T:
-    """What a function makes of a value, in the thread for large requests, while others are served."""
+async def offload(function: Callable[[V], T], value: V) -> T:
+    """Call a function in the thread for large requests, while the event loop serves others."""
     return await asyncio.get_running_loop().run_in_executor(_start_thread(), function, value)
 
 
@@ -190,7 +242,8 @@ def _parse_members(text: str) -> tuple[dict[str, Any], dict[str, Member]]:
         value, place = _scan(text, value_start)
         if key in values:
             raise json.JSONDecodeError(f"{json.dumps(key)} occurs twice", text, start)
-        check_field(key)
+        if key not in READ_FIELDS:
+            check_field(key)
         if len(values) == MAX_MEMBERS:
             raise ApiError(400, f"the request has more than {MAX_MEMBERS:,} fields, the limit here", "invalid_json")
         values[key], members[key] = value, Member(start, value_start, place)
@@ -264,3 +317,37 @@ def _to_bytes(text: str, members: Mapping[str, Member]) -> dict[str, Member]:
     sizes = [len(text[first:last].encode()) for first, last in pairwise([0, *places])]
     counted = [*accumulate(sizes)]
     return {key: Member(*counted[3 * n : 3 * n + 3]) for n, key in enumerate(members)}
+
+
+# names of fields -------------------------------------------------------------------------------------------------
+
+
+def check_field(name: str, known: frozenset[str] = READ_FIELDS) -> None:
+    """An `ApiError` for a name that differs from a known one in case alone."""
+    if name not in known and (folded := name.casefold()) in known:
+        found, wanted = json.dumps(name[:100]), json.dumps(folded)
+        message = f"the field {found} differs from {wanted} in case alone, and some servers take one for the other"
+        raise ApiError(400, f"{message}: write {wanted}, or leave it out", "ambiguous_field", name[:100])
+
+
+def check_part_field(name: str, value: object) -> None:
+    """The same for a field of a message, of a part of one, or of a tool, and for the objects in it."""
+    check_field(name, _NESTED_FIELDS)
+    if name in _INSIDE:
+        _check_objects([value])
+
+
+def check_nested(values: Mapping[str, Any]) -> None:
+    """The same for all messages, parts and tools; what tools get, and their schemas, may have any names."""
+    _check_objects([values[name] for name in _WITH_OBJECTS if name in values])
+
+
+def _check_objects(waiting: list[Any]) -> None:
+    for value in waiting:  # which grows meanwhile
+        if type(value) is dict:
+            if not _NESTED_FIELDS.issuperset(value):
+                for name in value:
+                    check_field(name, _NESTED_FIELDS)
+            waiting += [value[name] for name in value if name in _INSIDE and type(value[name]) is not str]
+        elif type(value) is list:
+            waiting += value

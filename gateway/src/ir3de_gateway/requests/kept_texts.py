@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from ir3de.serving import END_CHARS, MAX_TURN_CHARS, shorten_turn
 from ir3de_gateway.api_errors import ApiError
-from ir3de_gateway.requests.field_names import check_part_field
+from ir3de_gateway.requests.json_body import check_part_field
 from ir3de_gateway.requests.model_texts import FILE_FIELDS, FILE_HEAD_CHARS, list_part_slots
-from ir3de_gateway.requests.token_estimate import Beginning, estimate_tokens
+from ir3de_gateway.requests.tokens import Beginning, estimate_tokens
 
 MAX_ITEMS = 10_000  # messages, and parts of messages
 MAX_SCALARS = 1_000  # numbers in lists, such as token ids: routing does not read them

@@ -14,18 +14,25 @@ from codecs import utf_8_decode
 from collections.abc import Collection
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from time import sleep
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ir3de_gateway.api_errors import ApiError
-from ir3de_gateway.requests.field_names import DuplicateName, check_field
+from ir3de_gateway.requests.json_body import (
+    MAX_MEMBERS,
+    DuplicateName,
+    JsonError,
+    Member,
+    NotUtf8,
+    TooDeep,
+    check_field,
+)
 from ir3de_gateway.requests.kept_texts import MAX_END_CHARS, MAX_KEPT_CHARS, PART_FIELDS, SHORT_CHARS, KeptTexts
-from ir3de_gateway.requests.token_estimate import Beginning, estimate_all, estimate_tokens
+from ir3de_gateway.requests.tokens import Beginning, estimate_all, estimate_tokens
 
 WINDOW_BYTES = 32_768  # the decoder takes at most 2 ms for it
 MAX_VALUES = 1_000_000  # of a request
-MAX_MEMBERS = 1_000  # fields of the request itself
 MAX_NAMES = 100_000  # fields of one object inside it
 MAX_OTHER_BYTES = 262_144  # kept of fields that have no messages, all together
 BYTES_PER_TOKEN = 3  # of a list or an object that is left out
@@ -35,34 +42,6 @@ _space = re.compile(r"[ \t\n\r]*+").match
 _escape = re.compile(r"\\.", re.DOTALL)
 _string = re.compile(r'(?:[^"\\]++|\\[^u]|\\u.{4})*+', re.DOTALL).match
 _COMMA, _QUOTE = ord(","), ord('"')
-
-
-class Member(NamedTuple):
-    """The position of a member in the content, in bytes: `"key" : value`."""
-
-    start: int
-    value: int
-    end: int
-
-
-class JsonError(Exception):
-    """What is no JSON, and the byte where it is."""
-
-    def __init__(self, message: str, place: int) -> None:
-        super().__init__(message)
-        self.message, self.place = message, place
-
-
-class NotUtf8(Exception):  # noqa: N818 - as UnicodeDecodeError
-    """The content is not UTF-8."""
-
-    def __init__(self, place: int) -> None:
-        super().__init__()
-        self.place = place
-
-
-class TooDeep(Exception):  # noqa: N818 - as RecursionError
-    """The JSON nests deeper than it may."""
 
 
 def read_large(content: bytes, depth: int, scan: Any, kept_bytes: int) -> tuple[dict[str, Any], dict[str, Member]]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
-from ir3de_gateway.requests.token_estimate import Beginning
+from ir3de_gateway.requests.tokens import Beginning
 
 READ_BY_MODELS = (
     "system", "instructions", "messages", "input", "prompt", "suffix", "prediction", "query", "documents", "tools",

@@ -16,7 +16,6 @@ import httptools
 import uvicorn
 
 from ir3de_gateway.api_errors import ApiError
-from ir3de_gateway.http.access import CURRENT_CONNECTION
 from ir3de_gateway.serving.connections import (
     CONNECTION_HEADERS,
     MAX_HEAD_BYTES,
@@ -30,6 +29,7 @@ from ir3de_gateway.serving.connections import (
     is_plain_request,
     join_head,
 )
+from ir3de_gateway.stages.accept import CURRENT_CONNECTION
 
 MAX_PIPELINED = 32  # requests that a client may send before the first of them is answered
 HEADER_TIMEOUT_S = 10.0

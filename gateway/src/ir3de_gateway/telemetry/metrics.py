@@ -18,8 +18,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from ir3de import __version__
-from ir3de_gateway.exchange_record import ExchangeRecord, Outcome
-from ir3de_gateway.requests.eligibility import REFUSAL_LABELS
+from ir3de_gateway.exchange_record import REFUSAL_LABELS, ExchangeRecord, Outcome
 from ir3de_gateway.store.workers import WorkerPlace
 from ir3de_gateway.telemetry.counts import PROCESS_COUNTS, Counter, Counts, Dump
 from ir3de_gateway.telemetry.key_metrics import KeyMetrics, build_budget_metrics

@@ -9,7 +9,8 @@ from urllib.parse import urlsplit
 
 from ir3de_gateway.api_errors import ApiError, encode_json
 from ir3de_gateway.config.experts import ExpertConfig
-from ir3de_gateway.experts.upstream import RETRYABLE_STATUSES, UpstreamFailure, UpstreamResponse, parse_object
+from ir3de_gateway.experts.retry import UpstreamFailure, is_retryable
+from ir3de_gateway.experts.upstream import UpstreamResponse, parse_object
 from ir3de_gateway.headers import HeaderList
 from ir3de_gateway.translation.answers import UnreadableAnswer, build_completion, build_message, dump, translate_error
 from ir3de_gateway.translation.fields import DEFAULT_MAX_TOKENS, UntranslatableError
@@ -152,6 +153,9 @@ class TranslatedResponse(UpstreamResponse):
         self.headers.append((b"content-type", kind))
         self.is_decompressed = False  # the translated answer never was compressed
 
+    def close(self) -> None:
+        self._inner.close()
+
     def end_by(self, deadline: float) -> None:
         self._inner.end_by(deadline)
 
@@ -168,7 +172,7 @@ class TranslatedResponse(UpstreamResponse):
             raise UpstreamFailure("garbage", message, is_expert_fault=False)
         content = parse_object(body)
         if self.status >= 400:
-            if content is None and (self.status >= 500 or self.status in RETRYABLE_STATUSES):
+            if content is None and is_retryable(self.status):
                 return body  # not an error object: the gateway builds its own
             return encode_json(translate_error(self._wire, self.status, content, self._name))
         if content is None:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -13,7 +17,11 @@ from starlette.routing import Route
 
 from ir3de.serving import write_variables
 from ir3de_gateway.api_errors import ApiError
+from ir3de_gateway.config.experts import read_variable
+from ir3de_gateway.config.models import Server
+from ir3de_gateway.stages.accept import is_loopback
 
+TOKEN_BYTES = 24  # random ones: 192 bits cannot be guessed
 PAGE_FOLDER = Path(__file__).parent / "page"
 CONTENT_TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -65,3 +73,32 @@ async def serve_page(request: Request) -> Response:
 
 
 routes = [Route("/", serve_page, methods=["GET"]), Route("/page/{file}", serve_page, methods=["GET"])]
+
+
+# a token for one run on loopback, so that the page works without pasting one ----------------------------------------
+
+
+@contextmanager
+def provide_admin_token(server: Server) -> Iterator[str | None]:
+    """Set a random admin token for the block, and give it; None if one is configured, or others can connect.
+
+    It is put where the configured one would be, so that all workers have it. It is never written to a file.
+    """
+    variable = server.admin_token_env
+    if read_variable(variable) or not is_loopback(server.host):
+        yield None
+        return
+    before = os.environ.get(variable)
+    os.environ[variable] = token = secrets.token_urlsafe(TOKEN_BYTES)
+    try:
+        yield token
+    finally:
+        if before is None:
+            del os.environ[variable]
+        else:
+            os.environ[variable] = before
+
+
+def build_page_link(address: str, token: str | None) -> str:
+    """The address of the page. The token is in the fragment, which browsers never send."""
+    return f"{address}/#token={token}" if token else f"{address}/"

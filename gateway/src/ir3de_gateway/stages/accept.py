@@ -1,4 +1,7 @@
-"""Access control: host name, origin and key of each request, and its id."""
+"""Stage 1, accept: gives each request an id, and checks its host name, its origin and its key.
+
+What is accepted becomes an `Accepted`: the client, its key, the response to it, and what serves at that moment.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,11 @@ import hmac
 import ipaddress
 import os
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from functools import lru_cache
-from typing import Any, Protocol
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -18,24 +22,92 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ir3de_gateway.api_errors import ApiError, build_stopping_error, encode_json
 from ir3de_gateway.config.experts import read_variable
 from ir3de_gateway.config.models import Config
-from ir3de_gateway.http.counted_response import count_sent
-from ir3de_gateway.keys.client_key import ANYBODY, RATE_HEADERS, ClientKey, Lease, build_key_error, build_rate_headers
+from ir3de_gateway.exchange_record import ExchangeRecord
+from ir3de_gateway.headers import HeaderList
+from ir3de_gateway.keys.client_key import (
+    ANYBODY,
+    RATE_HEADER_PREFIXES,
+    RATE_HEADERS,
+    ClientKey,
+    Lease,
+    build_key_error,
+    build_rate_headers,
+)
 from ir3de_gateway.keys.registry import KeyRegistry, hash_key
-from ir3de_gateway.provenance import PROVENANCE_HEADERS
-from ir3de_gateway.requests.client import CONNECTION_EXTENSION, ClientConnection
+from ir3de_gateway.requests.client import CONNECTION_EXTENSION, ClientConnection, ClientResponse
+from ir3de_gateway.stages.provenance import PROVENANCE_HEADERS
+from ir3de_gateway.stages.record import Progress
+from ir3de_gateway.store.pins import StoredObjects
 from ir3de_gateway.wire import FORMATS
+from ir3de_gateway.wire.formats import WireFormat
+
+if TYPE_CHECKING:
+    from ir3de_gateway.experts.snapshot import Snapshot
+    from ir3de_gateway.gateway import Gateway
+    from ir3de_gateway.telemetry.tracing import Trace
 
 _is_valid_request_id = re.compile(rb"[!-~]{1,128}").fullmatch
 _ALLOWED_HEADERS = b"authorization, content-type, x-session-id, x-request-id, if-match, x-api-key"
 _EXPOSED_HEADERS = ", ".join((*PROVENANCE_HEADERS, "server-timing", "etag", "retry-after", *RATE_HEADERS)).encode()
 _ALLOWED_METHODS = b"GET, POST, PUT, DELETE, OPTIONS"
 
-
 OnRefusal = Callable[[Scope, ApiError], None]
 
 
+class Accepted(NamedTuple):
+    """A request that may use the gateway. Only its `progress` and its `response` change on the way."""
+
+    gateway: Gateway
+    snapshot: Snapshot  # what serves: the request keeps it to its end
+    wire: WireFormat
+    key: ClientKey
+    lease: Lease | None  # None where the key's requests are not counted
+    request_id: str
+    headers: Mapping[bytes, bytes]
+    header_list: HeaderList  # the same, in their order, and each time that they occur
+    query: bytes
+    object_id: str  # in the path of a stored object
+    receive: Receive
+    connection: ClientConnection | None
+    response: ClientResponse
+    trace: Trace | None
+    clock: float  # when it began
+    progress: Progress
+
+    @property
+    def stored_objects(self) -> StoredObjects:
+        """What experts store for the key of the request."""
+        seconds = self.snapshot.config.routing.pinning.stored_ttl
+        return StoredObjects(self.gateway.pins, self.key.name, seconds, self.progress.record.replica)
+
+
+def accept(gateway: Gateway, wire: WireFormat, scope: Scope, receive: Receive, send: Send) -> Accepted:
+    """The request of an ASGI scope that `AccessControl` has let through."""
+    state = scope["state"]
+    headers, key, request_id = state["headers"], state["key"], state["request_id"]
+    record = ExchangeRecord(request_id, wire.capability, key=key.name, method=wire.method)
+    return Accepted(
+        gateway,
+        gateway.live.snapshot,
+        wire,
+        key,
+        state.get("lease"),
+        request_id,
+        headers,
+        scope["headers"],
+        scope["query_string"],
+        scope.get("path_params", {}).get("id", ""),
+        receive,
+        (scope.get("extensions") or {}).get(CONNECTION_EXTENSION),
+        ClientResponse(send, gateway.stalls),
+        None if gateway.tracing is None else gateway.tracing.begin(headers),
+        perf_counter(),
+        Progress(record),
+    )
+
+
 class ServerConnection(ClientConnection, Protocol):
-    """The connection of a request, which is told when the request has been answered."""
+    """The connection of a request, where the server is ours."""
 
     def end_request(self) -> None: ...
 
@@ -95,55 +167,39 @@ class AccessControl:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        connection = CURRENT_CONNECTION.get()
-        if connection is None:
-            await self._answer(scope, receive, send)
-            return
-        scope.setdefault("extensions", {})[CONNECTION_EXTENSION] = connection
-        try:
-            await self._answer(scope, receive, send)
-        finally:
-            connection.end_request()
-
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if (connection := CURRENT_CONNECTION.get()) is not None:
+            scope.setdefault("extensions", {})[CONNECTION_EXTENSION] = connection
         headers: dict[bytes, bytes] = dict(scope["headers"])
         given = headers.get(b"x-request-id", b"")
         request_id = given.decode() if _is_valid_request_id(given) else os.urandom(12).hex()
         scope.setdefault("state", {}).update(request_id=request_id, headers=headers, key=ANYBODY)
-        origin = headers.get(b"origin")
-        if origin is not None:
+        if (origin := headers.get(b"origin")) is not None:
             send = self._add_cors_headers(send, origin.decode("latin-1"), headers)
+        path, lease = _get_path(scope), None
         try:
-            self._check_host_and_origin(headers)
-            if origin is not None and scope["method"] == "OPTIONS":  # a CORS preflight request has no key
-                await send(
-                    {"type": "http.response.start", "status": 204, "headers": [(b"x-request-id", request_id.encode())]}
-                )
-                await send({"type": "http.response.body", "body": b""})
+            try:
+                self._check_host_and_origin(headers)
+                if origin is not None and scope["method"] == "OPTIONS":  # a CORS preflight request has no key
+                    await _send_whole(send, 204, [(b"x-request-id", request_id.encode())], b"")
+                    return
+                lease = self._check_key(scope, path, headers)
+            except ApiError as problem:
+                await send_error(send, problem, request_id, path, scope["state"]["key"])
+                if self._on_refusal is not None:
+                    self._on_refusal(scope, problem)
                 return
-            path = _get_path(scope)
-            lease = self._check_key(scope, path, headers)
-        except ApiError as problem:
-            await send_error(send, problem, request_id, _get_path(scope), scope["state"]["key"])
-            if self._on_refusal is not None:
-                self._on_refusal(scope, problem)
-            return
-        if lease is None:
-            await self._dispatch(scope, receive, send, path)
-            return
-        try:
-            await self._dispatch(scope, receive, count_sent(send, lease, is_anthropic=_is_anthropic(path)), path)
+            if lease is not None:
+                send = count_sent(send, lease, is_anthropic=_is_anthropic(path))
+            direct = self._direct.get(path) if scope["method"] == "POST" else None
+            await (self._answer_other(scope, receive, send, path) if direct is None else direct(scope, receive, send))
         finally:
-            lease.close()
-
-    def _dispatch(self, scope: Scope, receive: Receive, send: Send, path: str) -> Awaitable[None]:
-        direct = self._direct.get(path) if scope["method"] == "POST" else None
-        if direct is not None:
-            return direct(scope, receive, send)
-        return self._answer_other(scope, receive, send, path)
+            if lease is not None:
+                lease.close()
+            if connection is not None:
+                connection.end_request()
 
     async def _answer_other(self, scope: Scope, receive: Receive, send: Send, path: str) -> None:
-        """Everything that is not inference. If the gateway stops meanwhile, the client is told so."""
+        """Everything that is not inference. If the gateway stops meanwhile, the client gets an error."""
         request_id, has_begun = scope["state"]["request_id"], False
         send_with_id = _add_request_id(send, request_id)
 
@@ -160,12 +216,12 @@ class AccessControl:
             raise
 
     def _check_host_and_origin(self, headers: Mapping[bytes, bytes]) -> None:
-        """Refuse unknown host names and origins."""
+        """Reject unknown host names and origins."""
         host = headers.get(b"host", b"").decode("latin-1")
         if self._own_names_only and host and not _is_loopback_host(host):
             raise ApiError(
                 403,
-                "this gateway serves only its own machine: call it as 127.0.0.1, or configure an API key",
+                "this gateway serves its own machine only: use the address 127.0.0.1, or configure an API key",
                 "wrong_host",
             )
         origin = headers.get(b"origin")
@@ -177,7 +233,7 @@ class AccessControl:
             )
 
     def _check_key(self, scope: Scope, path: str, headers: Mapping[bytes, bytes]) -> Lease | None:
-        """Find out who asks, and return the lease of a request that is counted."""
+        """Find the key of a request, and return the lease of one that is counted."""
         state = scope["state"]
         if path.startswith(("/v1/", "/v2/")):
             if self._keys.is_open:
@@ -186,7 +242,7 @@ class AccessControl:
             key = self._keys.find(given)
             if key is None:
                 missing = "the API key is missing: send it as `Authorization: Bearer …` or as `x-api-key`"
-                raise build_key_error("the API key is not one of this gateway's" if given else missing)
+                raise build_key_error("unknown API key" if given else missing)
             state["key"] = key
             needed = _find_scope(path)
             key.check(needed)
@@ -265,6 +321,27 @@ def _add_request_id(send: Send, request_id: str) -> Send:
     return send_with_headers
 
 
+def count_sent(send: Send, lease: Lease, *, is_anthropic: bool) -> Send:
+    """Add the headers with the key's limits, and charge the request before the client can notice that it has ended.
+
+    Otherwise a client could send its next request while another worker still counts this one.
+    """
+
+    async def send_counted(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = message.get("headers", ())
+            if any(name == b"content-length" for name, _ in headers):  # a whole answer, which is known by now
+                lease.close()
+            if lease.has_rates:
+                others = [pair for pair in headers if not pair[0].startswith(RATE_HEADER_PREFIXES)]
+                message["headers"] = [*others, *build_rate_headers(lease.read_rates(), is_anthropic=is_anthropic)]
+        elif not message.get("more_body"):
+            lease.close()
+        await send(message)
+
+    return send_counted
+
+
 async def send_error(send: Send, problem: ApiError, request_id: str, path: str = "", key: ClientKey = ANYBODY) -> None:
     """Send an error object, in the format of the API that was called."""
     wire = FORMATS.get(path.removeprefix("/v1/")) or FORMATS["messages" if _is_anthropic(path) else "chat/completions"]
@@ -277,7 +354,11 @@ async def send_error(send: Send, problem: ApiError, request_id: str, path: str =
     ]
     if problem.status == 429 and key.store is not None:
         headers += build_rate_headers(key.read_rates(), is_anthropic=_is_anthropic(path))
-    await send({"type": "http.response.start", "status": problem.status, "headers": headers})
+    await _send_whole(send, problem.status, headers, body)
+
+
+async def _send_whole(send: Send, status: int, headers: HeaderList, body: bytes) -> None:
+    await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 

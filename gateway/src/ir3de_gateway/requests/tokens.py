@@ -1,18 +1,32 @@
-"""The most tokens that a request can take: as much of its key's limits is reserved before an expert is asked.
+"""Tokens of a request without a tokenizer: a rough estimate, and the most that it can take.
 
-Servers differ in the fields that limit an answer, and in how strictly they read a number, so the largest reading
-counts. No tokenizer makes more tokens of a text than it has bytes, so those of the request's JSON bound its prompt; but
-not with images in it, of which a model reads far less, nor with files that the server fetches.
+Experts have tokenizers of their own, so no exact number is right for all of them. The estimate leans upwards: English
+is taken for a tenth longer than it is. It is compared with context windows.
+
+The bound is reserved from the limits of the request's key before it is forwarded. Servers differ in the fields that
+limit an answer, and in how strictly they read a number, so the largest reading counts. No tokenizer makes more tokens
+of a text than it has bytes, so those of the request's JSON bound its prompt; but not with images in it, of which a
+model reads far less, nor with files that the server fetches.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from string import ascii_letters
 from typing import Any, NamedTuple
 
 from ir3de_gateway.config.experts import ExpertConfig
 from ir3de_gateway.wire.formats import WireFormat
 from ir3de_gateway.wire.passthrough import PassthroughFormat
+
+LETTERS_PER_TOKEN = 4.5  # of English, spaces included
+CHARS_PER_TOKEN = 2  # of other alphabets: Cyrillic, Arabic, Devanagari, letters with accents
+
+# In UTF-8 one byte of each character tells what it is. Digits, signs, Chinese, Japanese, Korean and emoji count as a
+# token each: many vocabularies split numbers digit by digit.
+_LETTERS = f"{ascii_letters} ".encode()
+_CONTINUING = bytes(range(0x80, 0xC0))
+_OTHER_ALPHABETS = bytes(range(0xC0, 0xE3))  # up to U+2FFF
 
 DEFAULT_OUTPUT_TOKENS = 8_192  # of an answer that neither the request nor the expert's configuration limits
 IMAGE_TOKENS = 2_000  # of an image in a chat
@@ -28,8 +42,56 @@ _FILES = frozenset(("file", "input_file", "document", "input_audio", "audio_url"
 _PAYLOADS = ("data", "file_data", "content")
 _REFERENCES = ("file_id", "file_url", "url")  # to a file elsewhere; a URL may be the file itself: data:…
 _SCHEME_CHARS = 16  # in which a URL has its ://
-_BYTES_PER_ESTIMATED_TOKEN = 5  # at most: see token_estimate.py
+_BYTES_PER_ESTIMATED_TOKEN = 5  # at most: see `estimate_tokens`
 _PART_TOKENS = 16  # that a chat's template may put around a message or a part of one
+
+
+class Beginning(str):
+    """The beginning of a long string, which is all that was kept, and an estimate of the tokens of the whole."""
+
+    __slots__ = ("tokens",)
+    tokens: int
+
+    def __new__(cls, text: str, tokens: int) -> Beginning:
+        made = super().__new__(cls, text)
+        made.tokens = tokens
+        return made
+
+
+def estimate_tokens(text: str) -> int:
+    """Roughly the tokens of a text.
+
+    >>> estimate_tokens("How long do I boil an egg?"), estimate_tokens("法院判决"), estimate_tokens("3.14159")
+    (6, 4, 7)
+    """
+    if isinstance(text, Beginning):
+        return text.tokens
+    if text.isascii():
+        others = len(text.encode().translate(None, _LETTERS))
+        return int((len(text) - others) / LETTERS_PER_TOKEN) + others
+    encoded = text.encode(errors="replace")
+    without_letters = encoded.translate(None, _LETTERS)
+    beyond = without_letters.translate(None, _CONTINUING)
+    singly = beyond.translate(None, _OTHER_ALPHABETS)
+    letters = (len(encoded) - len(without_letters)) / LETTERS_PER_TOKEN
+    return int(letters + (len(beyond) - len(singly)) / CHARS_PER_TOKEN) + len(singly)
+
+
+def estimate_all(values: list[Any]) -> int:
+    """Roughly the tokens of JSON values, names included."""
+    tokens, left = 0, list(values)
+    while left:
+        value = left.pop()
+        if isinstance(value, str):
+            tokens += estimate_tokens(value)
+        elif isinstance(value, dict):
+            left += value
+            left += value.values()
+        elif isinstance(value, list):
+            left += value
+        else:
+            tokens += 1
+    return tokens
 
 
 class RequestBound(NamedTuple):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import ConfigDict, Field, SkipValidation
@@ -21,22 +21,24 @@ from ir3de_gateway.api_errors import ApiError, ClientDisconnect, build_type_erro
 from ir3de_gateway.background import run_in_thread
 from ir3de_gateway.config.experts import Part
 from ir3de_gateway.config.models import Routing
-from ir3de_gateway.http.chat_turns import SpokenTurn, describe_turns
-from ir3de_gateway.http.target import TargetFinder
 from ir3de_gateway.http.variants import VariantSpec, get_variant, has_variant, list_options
-from ir3de_gateway.requests.choice import route_turns
 from ir3de_gateway.requests.client import read_body
 from ir3de_gateway.requests.controls import CostWeights
 from ir3de_gateway.requests.json_body import read_json
 from ir3de_gateway.requests.kept_texts import SHORT_CHARS
-from ir3de_gateway.requests.prompt import extract_text, list_user_turns, parse_turns, read_chat
-from ir3de_gateway.requests.token_estimate import Beginning
+from ir3de_gateway.requests.tokens import Beginning
+from ir3de_gateway.stages.choose import preview, route_turns
+from ir3de_gateway.stages.read import MAX_INLINE_TURNS, extract_text, list_user_turns, parse_turns, read_chat
 from ir3de_gateway.wire import FORMATS
 
 if TYPE_CHECKING:
-    from ir3de import Conversation, Router
+    from ir3de import Conversation, Decision, Router
+    from ir3de.serving import Explanation, TurnExplanation
     from ir3de_gateway.experts.snapshot import Snapshot
     from ir3de_gateway.gateway import Gateway
+
+SpokenTurn = tuple[int, str]  # a turn of the user: its place among the messages, and its text
+FindTarget = Callable[[Sequence[Any], "Decision"], Mapping[str, Any]]
 
 MAX_INPUTS = 1_000
 MAX_EXPLAINED_INPUTS = 100
@@ -45,6 +47,9 @@ MAX_EXPLAINED_CHAT_CHARS = 16_384  # of a chat, whose newest turns come first
 READ_CHARS = 8_192  # of a prompt, as a rule: see embedding/beginnings.py
 BATCH_INPUTS = 50  # routed together: more would take memory
 MAX_KEPT_BYTES = 8_000_000  # that the prompts of a large request may take in memory
+MAX_TURNS = 1_000  # of a chat that are shown, the last ones
+MAX_EXPLAINED_TURNS = 100  # of them, with the words that decided, as far as these are not too long
+MAX_TEXT_CHARS = 200  # of a turn
 
 # routed in the event loop, within a few milliseconds; longer ones, and more of them, in a thread
 MAX_INLINE_INPUTS = 16
@@ -64,11 +69,11 @@ class RouteRequest(Part):
     messages: SkipValidation[list[Any]] = []  # noqa: RUF012 - pydantic copies it
     """Or a chat, which is routed as the chat endpoint routes it: `turns` then has a row for each turn of the user."""
     explain: bool | None = None
-    """Also give for whom every word speaks, and every token with its vote."""
+    """Also give the expert that each word is a sign of, and every token with its vote."""
     flips: bool | None = None
     """Also give the words without which the decision would differ."""
     target: bool | None = None
-    """Also give whom the gateway would ask now, and how: an expert may have no endpoint, or fail."""
+    """Also give the expert that would answer now, and how to request it: an expert may have no endpoint, or fail."""
     selector: str | None = None
     """Try another selector."""
     k: Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None = None
@@ -122,29 +127,32 @@ class RouteRequest(Part):
 
 
 async def route(request: Request) -> Response:
-    """Say where each prompt would go."""
+    """Report where each prompt would go."""
     gateway: Gateway = request.app.state.gateway
     snapshot = gateway.live.snapshot
     limits = snapshot.config.server.limits
     try:
         content = await read_body(request.receive, dict(request.scope["headers"]), limits)
     except ClientDisconnect:
-        return Response(status_code=400)  # which nobody reads
+        return Response(status_code=400)  # the client is gone
     values = (await read_json(content, limits.json_depth, kept_bytes=MAX_KEPT_BYTES)).values
     del content  # the prompts are enough
     asked = validate(RouteRequest, values, status=400, shows_found=True)
     turns = asked.read_turns(snapshot.config.routing)
     texts = asked.read_texts(snapshot.config.routing) if turns is None else [text for _, text in turns]
     is_served = asked.wanted.is_served(snapshot.router)
-    finder = TargetFinder(snapshot, gateway.pins, request.state.key, asked.weights, is_served) if asked.target else None
+    find_target = None
+    if asked.target:
+        key, weights = request.state.key, asked.weights
+        find_target = partial(preview, snapshot, pins=gateway.pins, key=key, weights=weights, is_served=is_served)
     try:
         if not has_variant(snapshot, asked.wanted):  # it must be built first
             await run_in_thread(get_variant, snapshot, asked.wanted)
         if asked.is_quick(texts):
-            content = build_answer(snapshot, asked, texts, turns, finder)
+            content = build_answer(snapshot, asked, texts, turns, find_target)
         else:
             content = await asyncio.get_running_loop().run_in_executor(
-                _start_thread(), build_answer, snapshot, asked, texts, turns, finder
+                _start_thread(), build_answer, snapshot, asked, texts, turns, find_target
             )
     except InputError as error:  # weights so large that no number holds them
         raise ApiError(400, str(error)) from error
@@ -165,9 +173,9 @@ def build_answer(
     asked: RouteRequest,
     texts: Sequence[str],
     turns: Sequence[SpokenTurn] | None = None,
-    finder: TargetFinder | None = None,
+    find_target: FindTarget | None = None,
 ) -> bytes:
-    """The answer as JSON. `turns` are those of a chat that is routed as a conversation; `finder` finds targets."""
+    """The answer as JSON. `turns` are those of a chat that is routed as a conversation."""
     variant = get_variant(snapshot, asked.wanted)
     begin, chat = perf_counter(), None
     if turns:
@@ -189,11 +197,15 @@ def build_answer(
         "calibrated": variant.calibrated,
         "route_us": round(took / len(texts) * 1e6, 1),  # a prompt, on average
     }
+
+    def preview_target(text: str, decision: Decision) -> dict[str, Any]:
+        chat = asked.messages or [{"role": "user", "content": text}]
+        return {} if find_target is None else {"target": find_target(chat, decision)}
+
     explain = partial(_explain, variant, asked) if chat is None else partial(_explain_chat, variant, asked, chat)
     data = b",".join(  # row by row, because an explanation takes several times the memory of its JSON
-        _encode({"index": index, **decision.to_dict(), **explain(text), **target})
+        _encode({"index": index, **decision.to_dict(), **explain(text), **preview_target(text, decision)})
         for index, (text, decision) in enumerate(zip(texts if chat is None else texts[-1:], decisions, strict=True))
-        for target in [{} if finder is None else {"target": finder.find(asked.messages or _build_chat(text), decision)}]
     )
     shown = b"" if turns is None else b'"turns":[%b],' % _describe_turns(chat, asked, turns)
     options = _encode(list_options(snapshot))
@@ -224,16 +236,12 @@ def _explain(variant: Router, asked: RouteRequest, text: str) -> dict[str, Any]:
     return row
 
 
-def _build_chat(text: str) -> list[Mapping[str, str]]:
-    return [{"role": "user", "content": text}]
-
-
 def _encode(value: Mapping[str, Any]) -> bytes:
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode(errors="replace")
 
 
 def _build_both_error() -> ApiError:
-    return ApiError(400, "input and messages are two ways to say the same: send one of them", param="input")
+    return ApiError(400, "input and messages are alternatives: send one of them", param="input")
 
 
 def _read_texts(values: Mapping[str, Any], routing: Routing) -> list[str]:
@@ -252,3 +260,57 @@ def _read_texts(values: Mapping[str, Any], routing: Routing) -> list[str]:
         if not isinstance(text, str):
             raise build_type_error(f"input[{place}]", "a string", text)
     return given
+
+
+# the turns of a chat -----------------------------------------------------------------------------------------------
+
+
+def describe_turns(
+    chat: Conversation, turns: Sequence[SpokenTurn], *, explained_chars: int, read_chars: int
+) -> Iterator[Mapping[str, Any]]:
+    """A row for each turn, newest first, ready for JSON.
+
+    The newest ones have the words that decided: `explained_chars` together, where `read_chars` of each turn are read.
+    Unless that is 0, each row tells whether it has them.
+    """
+    is_asked, first_explained = explained_chars > 0, len(chat) - MAX_EXPLAINED_TURNS
+    known: dict[tuple[int, str], dict[str, Any]] = {}  # turns that one turn decided share its words
+    for turn in reversed(range(max(0, len(chat) - MAX_TURNS), len(chat))):
+        found = chat.explain(turn)
+        key, words = (found.decided, found.decision.best), dict[str, Any]()
+        if key in known:
+            words = known[key]
+        elif explained_chars > 0 and turn >= first_explained:
+            explained_chars -= min(len(turns[found.decided][1]), read_chars)
+            words = known[key] = _describe_words(found.deciding) if explained_chars >= 0 else {}
+        place, text = turns[turn]
+        row = {"turn": turn, "message": place, "text": text.strip()[:MAX_TEXT_CHARS], **_describe_turn(found)}
+        words = words if turn >= first_explained else {}
+        yield {**row, **({"explained": bool(words)} if is_asked else {}), **words}
+        if len(chat) > MAX_INLINE_TURNS:
+            sleep(0)  # whoever waits for the interpreter's lock has it now
+
+
+def _describe_turn(found: TurnExplanation) -> dict[str, Any]:
+    decision, confidence, score = found.decision, found.decision.confidence, found.decision.expected_score
+    return {
+        "expert": decision.expert,
+        "best": decision.best,
+        "confidence": None if confidence is None else round(confidence, 6),
+        **({} if score is None else {"expected_score": round(score, 6)}),
+        "abstained": decision.abstained,
+        "reason": decision.reason,
+        "why": found.why,
+        "decided": found.decided,
+        "weights": [
+            {"turn": one.turn, "weight": round(one.weight, 6), "lead": round(one.lead, 6)} for one in found.weights
+        ],
+    }
+
+
+def _describe_words(found: Explanation) -> dict[str, Any]:
+    return {
+        "summary": found.summary,
+        "compared": list(found.compared),
+        "words": [word.to_dict() for word in found.words],
+    }

@@ -1,1 +1,0 @@
-"""One request's way through the gateway: read, choose, ask, relay, record."""

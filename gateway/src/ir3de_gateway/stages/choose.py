@@ -1,0 +1,358 @@
+"""Stage 3, choose: which expert gets the request, and why, and which ones follow if it fails.
+
+In this order: the expert that has the answer which the request continues; the one that the client names; the first with
+embeddings; the default one, if the client skips routing; the shadow expert; the one of the conversation's pin; the one
+that the router decides for, or that answers in its place (see `choice`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from math import inf
+from time import perf_counter, sleep
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ir3de import Conversation
+from ir3de.errors import InputError
+from ir3de_gateway.api_errors import ApiError
+from ir3de_gateway.config.experts import RESERVED
+from ir3de_gateway.exchange_record import Handover
+from ir3de_gateway.experts.snapshot import Expert, Snapshot
+from ir3de_gateway.headers import encode_name
+from ir3de_gateway.requests.controls import NO_CONTROLS, Controls
+from ir3de_gateway.requests.forwarding import OutgoingBody, RequestContent
+from ir3de_gateway.requests.json_body import offload
+from ir3de_gateway.stages.accept import Accepted
+from ir3de_gateway.stages.charge import reserve_usage
+from ir3de_gateway.stages.choice import (
+    DEFAULT,
+    Candidates,
+    Choice,
+    Refusal,
+    Routed,
+    build_incapable_error,
+    find_default,
+    find_eligible,
+    find_passed,
+    list_substitutes,
+)
+from ir3de_gateway.stages.read import MAX_INLINE_TURNS, Prompt, Received, read_prompt
+from ir3de_gateway.store.pins import Pins, build_unknown_error
+from ir3de_gateway.wire import FORMATS
+from ir3de_gateway.wire.passthrough import PassthroughFormat, is_object_id
+
+if TYPE_CHECKING:
+    from ir3de import Decision, Router
+    from ir3de.policies import Costs
+    from ir3de_gateway.keys.client_key import ClientKey
+
+ENDPOINTS = frozenset(("chat", "completions", "responses", "messages", "embeddings"))  # of all capabilities
+_SKIPPED = {"open": "resting", "cooling": "cooling"}  # states of a circuit breaker that lets no request pass, and why
+TURNS_AT_A_TIME = 8  # of a long chat: then the event loop may have the interpreter's lock
+
+
+class Chosen(NamedTuple):
+    """A request, and the experts that get it."""
+
+    accepted: Accepted
+    choice: Choice
+    body: RequestContent  # without its values, which take several times its memory
+    replica: str = ""  # the one that has what the request refers to
+    session: str = ""  # to pin to the expert that answers
+    cache_key: bytes = b""  # to cache the answer with
+    deadline: float = inf  # when an answer must have begun, as a time of the event loop
+
+
+async def choose(received: Received) -> Chosen:
+    """Choose the experts for a request that is routed, and reserve what it may take from the limits of its key."""
+    accepted, body, model, controls, prompt, replica = received
+    snapshot, routed = accepted.snapshot, None
+    if prompt.turns and not prompt.is_quick and model in RESERVED:
+        routed = await offload(partial(route_prompt, snapshot, controls=controls), prompt)
+    choice = choose_expert(snapshot, model, prompt, controls, accepted.gateway.pins, routed)
+    accepted.progress.add_choice(choice)
+    if choice.build_rejection is not None:
+        raise choice.build_rejection()
+    if accepted.lease is not None:
+        reserve_usage(received, accepted.lease, choice)
+    session = controls.session if choice.routed is not None and choice.why != "shadow" else ""
+    return Chosen(accepted, choice, OutgoingBody.from_request(accepted.wire, body), replica, session)
+
+
+def route_prompt(snapshot: Snapshot, prompt: Prompt, controls: Controls) -> Routed:
+    """The router's decision, and how long it took."""
+    started, reason = perf_counter(), None
+    try:
+        if prompt.turns:
+            chat = route_turns(snapshot.router, prompt.turns, controls.weights)
+            decision, reason = chat.decision, chat.find_reason() if len(chat) > 1 else None
+        else:
+            decision = snapshot.router.route(prompt.text, weights=controls.weights)
+    except InputError as error:  # weights times costs that no number holds
+        raise ApiError(400, str(error), "invalid_type", "ir3de.weights") from error
+    seconds = perf_counter() - started
+    return Routed(decision, decision.confidence, decision.expected_score, decision.margin, seconds, reason)
+
+
+def route_turns(router: Router, turns: Sequence[str], weights: Costs | None = None) -> Conversation:
+    """The conversation of the user's turns, whose envelopes are removed already."""
+    chat, is_long = Conversation(router, envelopes=()), len(turns) > MAX_INLINE_TURNS
+    for place, text in enumerate(turns):
+        chat.route(text, weights=weights)
+        if is_long and place % TURNS_AT_A_TIME == 0:
+            sleep(0)
+    return chat
+
+
+def choose_expert(
+    snapshot: Snapshot, model: str, prompt: Prompt, controls: Controls, pins: Pins, routed: Routed | None = None
+) -> Choice:
+    """The choice for a request that is routed, or an `ApiError`: no such model, or no expert may answer.
+
+    `routed` is the router's decision, where it was made before.
+    """
+    routing = snapshot.config.routing
+    if (
+        (controls is not NO_CONTROLS and not controls.is_unrestricted)
+        or snapshot.has_context_windows
+        or prompt.untranslatable
+    ):
+        eligible = find_eligible(snapshot, prompt, controls)
+    else:
+        eligible = snapshot.find_capable(prompt.needs)
+    owner = _find_owner(snapshot, prompt, pins) if prompt.follows else None
+    if owner is not None:  # only its server has that answer
+        eligible = [expert for expert in eligible if expert.name == owner]
+    candidates = Candidates(snapshot, prompt, controls, eligible)
+    if model not in RESERVED:
+        return _choose_named(candidates, model)
+    if owner is not None:
+        return _choose_owner(candidates, owner)
+    if "embeddings" in prompt.needs:  # vectors of two models cannot be compared, so it is always the same expert
+        return _choose_decided(candidates, _first(eligible), "the first with embeddings", by_name=True)
+    if controls.skip and routing.shadow is None:
+        return _choose_decided(candidates, find_default(snapshot) or _first(eligible), "skip")
+    routed = routed or route_prompt(snapshot, prompt, controls)
+    decision = routed.decision
+    decided = find_default(snapshot) if decision.abstained else decision.expert
+    if not eligible:
+        raise candidates.build_error(decided, decision)
+    if routing.shadow is not None:
+        return _choose_set(candidates, snapshot.experts[routing.shadow], "shadow", routed, decided)
+    if controls.session and (pinned := _find_pinned(candidates, pins, routed)) is not None:
+        return _choose_set(candidates, pinned, "pinned", routed, decided)
+    if routing.out_of_domain == "refuse" and decision.reason == "out of domain":
+        reject = partial(_build_rejection, eligible)
+        return Choice(snapshot, eligible[0], (), "refused", routed, build_rejection=reject)
+    return _choose_decided(candidates, decided, "abstained" if decision.abstained else "", routed)
+
+
+def _first(eligible: Sequence[Expert]) -> str | None:
+    return eligible[0].name if eligible else None
+
+
+def _choose_decided(
+    candidates: Candidates, decided: str | None, why: str = "", routed: Routed | None = None, *, by_name: bool = False
+) -> Choice:
+    """The decided expert, or who may answer in its place. Where the router found none, the nearest one."""
+    snapshot, _, _, eligible = candidates
+    decision = None if routed is None else routed.decision
+    nearest = decision.best if decision is not None and decision.reason != "no known token" else None
+    wanted = decided or nearest
+    if (expert := candidates.find(wanted)) is not None:
+        is_abstained = decision is not None and decision.abstained
+        kind = "" if not is_abstained else DEFAULT if decided is not None else "nearest expert"
+        return Choice(snapshot, expert, eligible, why, routed, by_name, None, decided, kind)
+    found = list_substitutes(snapshot, wanted, eligible, decision)
+    if not found:
+        raise candidates.build_error(decided, decision)
+    first, kind = found[0]
+    if wanted is None:  # no token is known, so no expert is near, and all are candidates
+        decided = first.name if routed is None else None
+        return Choice(snapshot, first, eligible, why, routed, decided=decided, instead="first that may answer")
+    refusal = None if decided is None else candidates.find_refusal(decided)
+    return Choice(
+        snapshot, first, eligible, why or f"instead of {decided}", routed, by_name, wanted, decided, kind, refusal
+    )
+
+
+def _choose_named(candidates: Candidates, name: str) -> Choice:
+    """The choice where the client names an expert. It must have the endpoint; the client answers for the rest."""
+    experts, endpoint = candidates.snapshot.experts, candidates.prompt.needs & ENDPOINTS
+    if (named := experts.get(name)) is None:
+        message = f"no model {name[:200]!r}: there are auto, which routes, and {', '.join(experts)}"
+        raise ApiError(404, message, "model_not_found", "model")
+    if endpoint <= named.capabilities:
+        return Choice(
+            candidates.snapshot, named, candidates.eligible, "asked by name", None, by_name=True, decided=name
+        )
+    return _choose_decided(candidates, name, "asked by name", by_name=True)
+
+
+def _choose_set(candidates: Candidates, first: Expert, why: str, routed: Routed, decided: str | None) -> Choice:
+    """The choice of an expert that is set, whatever the router has decided."""
+    refusal = None if decided == first.name else Refusal(why, "")  # `why` explains it already
+    return Choice(candidates.snapshot, first, candidates.eligible, why, routed, decided=decided, refusal=refusal)
+
+
+def _build_rejection(eligible: Sequence[Expert]) -> ApiError:
+    names = ", ".join(expert.name for expert in eligible)
+    message = f"out of domain: no expert is for prompts like this one. Request a model by name instead: {names}"
+    headers = {"x-ir3de-why": "refused", "x-ir3de-reason": "out of domain"}
+    return ApiError(422, message, "out_of_domain", "model", headers=headers)
+
+
+def _find_owner(snapshot: Snapshot, prompt: Prompt, pins: Pins) -> str | None:
+    """The expert whose server has the answer that the request continues, if that is known."""
+    routing = snapshot.config.routing
+    if not routing.pinning.stored_ttl or routing.shadow is not None:
+        return None
+    return pins.get(build_response_pin(prompt.follows))
+
+
+def _choose_owner(candidates: Candidates, owner: str) -> Choice:
+    """The expert that has the answer which the request continues, or an error: another one would lose the chat."""
+    if (expert := candidates.find(owner)) is not None:
+        return Choice(candidates.snapshot, expert, (), "pinned", decided=owner)
+    refusal = candidates.find_refusal(owner)
+    why = "" if refusal is None else f": {refusal.text}"
+    message = (
+        f"no expert may answer this request. {owner} gave the response that it continues, and cannot answer{why}. "
+        "Other experts do not have that response: send the conversation in 'input', without 'previous_response_id'"
+    )
+    headers = {"x-ir3de-decided": encode_name(owner).decode()}
+    raise ApiError(400, message, "no_eligible_expert", "previous_response_id", headers=headers)
+
+
+def build_response_pin(response_id: str) -> str:
+    """The key of the pin that names the expert of an answer."""
+    return f"response {response_id}"
+
+
+def _find_pinned(candidates: Candidates, pins: Pins, routed: Routed) -> Expert | None:
+    """The conversation's expert, unless the router is sure of another one. Tool loops and follow-ups always stay."""
+    pinning, decision = candidates.snapshot.config.routing.pinning, routed.decision
+    if not pinning.ttl or (name := pins.get(candidates.controls.session)) is None:
+        return None
+    clear = not decision.abstained and decision.ranking[0][1] >= pinning.release < 1
+    moves = clear and decision.expert != name and candidates.find(decision.expert) is not None
+    is_follow_up = routed.reason is not None and routed.reason.why == "stayed"
+    return None if moves and not candidates.prompt.tool_loop and not is_follow_up else candidates.find(name)
+
+
+# where nothing is routed ---------------------------------------------------------------------------------------------
+
+
+def choose_by_name(snapshot: Snapshot, wire: PassthroughFormat, model: str, controls: Controls) -> Choice:
+    """The expert of that name, or the first one with the capability. What is stored needs a single one."""
+    eligible = find_passed(snapshot, wire, controls)
+    if model not in RESERVED:
+        if (named := snapshot.experts.get(model)) is None:
+            names = ", ".join(expert.name for expert in eligible)
+            message = f"no model {model[:200]!r}: /v1/{wire.path} has {names}"
+            raise ApiError(404, message, "model_not_found", "model")
+        if named not in snapshot.find_capable(frozenset([wire.capability])):
+            raise build_incapable_error(snapshot, wire, f"'{model}' has no {wire.capability}")
+        others = () if wire.makes else eligible
+        return Choice(snapshot, named, others, "asked by name", by_name=True, decided=model)
+    first = eligible[0]
+    if wire.makes is None:
+        why = f"the first with {wire.capability}"
+        return Choice(snapshot, first, eligible, why, by_name=True, decided=first.name)
+    if len(eligible) > 1:
+        names = ", ".join(expert.name for expert in eligible)
+        message = f"several experts have {wire.capability} ({names}): name one of them in the header x-ir3de-allow"
+        raise ApiError(400, message, "ambiguous_expert", "x-ir3de-allow")
+    return Choice(snapshot, first, (), f"the only one with {wire.capability}", by_name=True, decided=first.name)
+
+
+class StoredAt(NamedTuple):
+    """The stored object that a request is about, and its owner."""
+
+    kind: str
+    object_id: str
+    owner: str | None  # an expert; None if it is not known
+    is_shared: bool  # whether all clients share all objects: keys have no names
+    param: str | None = None  # the field that names it
+
+
+def choose_owner(snapshot: Snapshot, wire: PassthroughFormat, stored: StoredAt, controls: Controls) -> Choice:
+    """The expert that has an object; there are no fallbacks.
+
+    Where clients share all objects, an unknown one may have been made elsewhere: the only expert with the capability
+    gets the request.
+    """
+    unknown = build_unknown_error(stored.kind, stored.object_id, stored.param)
+    if is_object_id(stored.object_id) is None:
+        raise unknown
+    if stored.owner is not None and (expert := snapshot.experts.get(stored.owner)) is not None:
+        return Choice(snapshot, expert, (), "pinned", by_name=True, decided=expert.name)
+    eligible = find_passed(snapshot, wire, controls)
+    if stored.owner is not None or not stored.is_shared or len(eligible) > 1:
+        raise unknown
+    only = eligible[0]
+    return Choice(snapshot, only, (), f"the only one with {wire.capability}", by_name=True, decided=only.name)
+
+
+# what would be chosen now --------------------------------------------------------------------------------------------
+
+
+def preview(
+    snapshot: Snapshot,
+    messages: Sequence[Any],
+    decision: Decision,
+    pins: Pins,
+    key: ClientKey,
+    weights: Mapping[str, float] | None,
+    *,
+    is_served: bool,
+) -> Mapping[str, Any]:
+    """The expert that would answer a chat now, the `model` to send so that it does, and why it is not the decided one.
+
+    A decision of the router that is served (`is_served`) is made again by the gateway itself: clients send `auto`. For
+    one of another scorer or selector, clients name the expert.
+    """
+    routing, controls = snapshot.config.routing, Controls(weights=weights, of_key=key.experts)
+    model = RESERVED[0] if is_served else _name_decided(snapshot, decision, key)
+    try:
+        values = {"messages": list(messages)}
+        prompt = read_prompt(FORMATS["chat/completions"], values, routing.text, routing.envelopes)
+        choice = choose_expert(snapshot, model, prompt, controls, pins)
+        if choice.build_rejection is not None:
+            raise choice.build_rejection()
+        expert, handovers = _skip_failing(choice)
+        if not key.may_ask(expert.name):
+            raise ApiError(403, f"the API key '{key.name}' may not use {expert.name!r}")
+    except ApiError as problem:
+        return {"expert": None, "model": model, "why": problem.message, "failing": []}
+    instead = choice.explain_instead(expert.name, handovers)
+    more = {"reason": instead.text, "instead": instead.kind}
+    return {
+        "expert": expert.name,
+        "decided": choice.decided,
+        "model": model,
+        "why": choice.explain_why(expert.name) or "routed",
+        **{name: text for name, text in more.items() if text},
+        "failing": [name for name, _, _ in handovers],
+    }
+
+
+def _name_decided(snapshot: Snapshot, decision: Decision, key: ClientKey) -> str:
+    """The expert of the decision, or who answers in its place if it has no endpoint, or the key may not use it."""
+    allowed = [expert for expert in snapshot.experts.values() if key.may_ask(expert.name)]
+    wanted = decision.expert or decision.best
+    if any(expert.name == wanted for expert in allowed):
+        return wanted
+    found = list_substitutes(snapshot, wanted, allowed, decision)
+    return found[0].expert.name if found else wanted
+
+
+def _skip_failing(choice: Choice) -> tuple[Expert, list[Handover]]:
+    """The first expert whose circuit breaker lets a request pass, and the handovers from those before it."""
+    failing: list[Expert] = []
+    for expert in (choice.first, *choice.list_fallbacks()):
+        if expert.breaker.state not in _SKIPPED:
+            return expert, [(one.name, expert.name, _SKIPPED.get(one.breaker.state, "")) for one in failing]
+        failing.append(expert)
+    return choice.first, []

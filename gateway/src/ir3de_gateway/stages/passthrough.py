@@ -1,0 +1,186 @@
+"""Endpoints that are passed through: the client names the expert, or the object that an expert has stored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from functools import partial
+from typing import Any, NamedTuple
+
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from ir3de_gateway.api_errors import encode_json
+from ir3de_gateway.experts.retry import UpstreamFailure
+from ir3de_gateway.experts.snapshot import Expert
+from ir3de_gateway.experts.upstream import UpstreamResponse, parse_object
+from ir3de_gateway.gateway import Gateway
+from ir3de_gateway.headers import filter_response_headers, text
+from ir3de_gateway.requests.controls import FIELD, Controls
+from ir3de_gateway.requests.forms import Upload, read_upload
+from ir3de_gateway.requests.forwarding import NoBody, OutgoingBody, RequestContent
+from ir3de_gateway.requests.json_body import read_json
+from ir3de_gateway.requests.tokens import find_passed_bound
+from ir3de_gateway.stages.accept import Accepted, accept
+from ir3de_gateway.stages.ask import Answered, Attempt, begin_unread, note_rejection
+from ir3de_gateway.stages.charge import build_retrieval_watch, reserve, settle_retrieved
+from ir3de_gateway.stages.choice import Choice
+from ir3de_gateway.stages.choose import Chosen, StoredAt, choose_by_name, choose_owner
+from ir3de_gateway.stages.hooked import show_form, show_request
+from ir3de_gateway.stages.read import read_content, read_model
+from ir3de_gateway.stages.run import run
+from ir3de_gateway.store.pins import build_unknown_error
+from ir3de_gateway.telemetry.observer import RECORDED
+from ir3de_gateway.wire.event_relay import find_usage
+from ir3de_gateway.wire.passthrough import PASSTHROUGH_FORMATS, PassthroughFormat
+
+MAX_PARSED_BYTES = 8 << 20  # of a list of objects
+_TAIL_BYTES = 1 << 13  # of an answer, with its usage
+
+
+def build_routes(gateway: Gateway) -> list[Route]:
+    """A route for each endpoint that is passed through."""
+    routes = []
+    for wire in PASSTHROUGH_FORMATS:
+        endpoint = PassthroughEndpoint(gateway, wire)
+        paths = [f"/v1/{wire.path}", *([wire.also_at] if wire.also_at else [])]
+        routes += [Route(path, endpoint, methods=[wire.method]) for path in paths]
+    return routes
+
+
+class PassthroughEndpoint:
+    """An endpoint that is passed through, as an ASGI application."""
+
+    def __init__(self, gateway: Gateway, wire: PassthroughFormat) -> None:
+        self._gateway, self._wire = gateway, wire
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["state"][RECORDED] = True
+        with ExitStack() as uploads:
+            accepted = accept(self._gateway, self._wire, scope, receive, send)
+            await run(accepted, partial(_read, self._wire, uploads), _choose)
+
+
+class _Received(NamedTuple):
+    """A request that is passed through, and has been read."""
+
+    accepted: Accepted
+    wire: PassthroughFormat
+    body: RequestContent
+    values: Mapping[str, Any]
+
+
+async def _read(wire: PassthroughFormat, uploads: ExitStack, accepted: Accepted) -> _Received:
+    """Read what the client sends: JSON, a form, or nothing. An upload is dropped with `uploads`."""
+    snapshot, received = accepted.snapshot, partial(_Received, accepted, wire)
+    limits = snapshot.config.server.limits
+    if wire.body == "form":
+        upload = Upload(text(accepted.headers.get(b"content-type", b"")), has_model=wire.has_model)
+        uploads.callback(upload.close)
+        await read_upload(upload, accepted.receive, accepted.headers, limits)
+        accepted.progress.record.received_bytes = upload.size
+        accepted.response.watch(accepted.receive, accepted.connection)
+        if snapshot.has_before_hooks:
+            await show_form(accepted)
+        return received(upload, {"model": upload.model, FIELD: upload.controls})
+    if wire.method == "POST":
+        content = await read_content(accepted)
+    else:
+        accepted.response.watch(accepted.receive, accepted.connection)
+    if wire.body == "none":
+        return received(NoBody(wire.is_repeatable({})), {})
+    body = await read_json(content, limits.json_depth)
+    if snapshot.has_before_hooks:
+        body = await show_request(accepted, body)
+    return received(OutgoingBody.from_passed(wire, body), dict(body.values))
+
+
+async def _choose(received: _Received) -> Chosen:
+    """The expert that the request names, or that has what it is about."""
+    accepted, wire, body, values = received
+    model, controls = read_model(accepted, values)
+    choice, replica = _choose_expert(accepted, wire, model, values, controls)
+    accepted.progress.add_choice(choice)
+    if accepted.lease is not None and wire.counts_usage:
+        size = None if wire.body == "form" else accepted.progress.record.received_bytes
+        reserve(accepted, accepted.lease, choice, partial(find_passed_bound, wire, values, size))
+    if wire.finds is not None:
+        accepted = accepted._replace(wire=wire.with_id(accepted.object_id))
+    return Chosen(accepted, choice, body, replica)
+
+
+def _choose_expert(
+    accepted: Accepted, wire: PassthroughFormat, model: str, values: Mapping[str, Any], controls: Controls
+) -> tuple[Choice, str]:
+    """The choice, and the replica that has the object of the request."""
+    if wire.finds is not None:
+        found = _choose_owner(accepted, wire, wire.finds, accepted.object_id, controls)
+        accepted.progress.response_id = accepted.object_id if wire.finds == "response" else ""
+        return found
+    if isinstance(file_id := values.get("input_file_id"), str) and wire.makes == "batch":
+        return _choose_owner(accepted, wire, "file", file_id, controls, "input_file_id")
+    accepted.progress.record.asked = model
+    return choose_by_name(accepted.snapshot, wire, model, controls), ""
+
+
+def _choose_owner(
+    accepted: Accepted, wire: PassthroughFormat, kind: str, object_id: str, controls: Controls, param: str | None = None
+) -> tuple[Choice, str]:
+    """The expert that has an object, and the replica."""
+    objects, key = accepted.stored_objects, accepted.key
+    owner = objects.find(kind, object_id)
+    if owner is not None and not key.may_ask(owner):
+        raise build_unknown_error(kind, object_id, param)
+    stored = StoredAt(kind, object_id, owner, is_shared=not key.name, param=param)
+    return choose_owner(accepted.snapshot, wire, stored, controls), objects.find_replica(kind, object_id)
+
+
+# answers -------------------------------------------------------------------------------------------------------------
+
+
+async def begin_opaque(chosen: Chosen, tried: Attempt, source: UpstreamResponse) -> Answered:
+    """An answer of any kind: as it comes, or whole if it reports stored objects or tokens."""
+    accepted = chosen.accepted
+    if source.status >= 400:
+        note_rejection(accepted, source.status, tried.expert)
+    is_json = source.content_type in ("application/json", "text/json")
+    body = await source.read_whole() if is_json else None
+    if body is None:
+        watch = build_retrieval_watch(accepted) if source.is_stream and _retrieves(accepted) else None
+        return await begin_unread(chosen, tried, source, watch)
+    if source.status < 300:
+        body = _note_content(accepted, body, tried.expert)
+    headers = filter_response_headers(source.headers, is_decompressed=source.is_decompressed)
+    return Answered(accepted, source.status, headers, body=body)
+
+
+def _retrieves(accepted: Accepted) -> bool:
+    """Whether the answer is a stored response, which may have to be charged."""
+    wire = accepted.wire
+    assert isinstance(wire, PassthroughFormat)
+    return accepted.lease is not None and wire.finds == "response"
+
+
+def _note_content(accepted: Accepted, body: bytes, expert: Expert) -> bytes:
+    """Remember the owner of the objects that an answer lists, and its usage. Lists are of the key's own objects."""
+    wire = accepted.wire
+    assert isinstance(wire, PassthroughFormat)
+    if wire.counts_usage:
+        accepted.progress.usage = find_usage(body[-_TAIL_BYTES:]) or {}
+    if _retrieves(accepted) and (found := parse_object(body)) is not None:
+        settle_retrieved(accepted, found)
+    if wire.makes is None:
+        return body
+    content = parse_object(body) if len(body) <= MAX_PARSED_BYTES else None
+    if content is None:
+        raise UpstreamFailure("garbage", f"'{expert.name}' did not answer with a JSON object, or with a very large one")
+    objects = accepted.stored_objects
+    if not isinstance(content.get("data"), list):
+        objects.remember_answer(wire.makes, content, expert.name)
+        return body
+    if not accepted.key.name:
+        for one in content["data"]:
+            if isinstance(one, dict):
+                objects.remember_answer(wire.makes, one, expert.name)
+        return body
+    return encode_json(objects.keep_own(wire.makes, content))

@@ -1,0 +1,79 @@
+"""The way of a request: calls the stages in their order, and sends an error where one of them fails."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TypeVar
+
+from starlette.types import Receive, Scope, Send
+
+from ir3de_gateway.api_errors import ApiError, ClientDisconnect, build_internal_error
+from ir3de_gateway.experts.retry import UpstreamFailure
+from ir3de_gateway.gateway import Gateway
+from ir3de_gateway.stages.accept import Accepted, accept
+from ir3de_gateway.stages.ask import ask
+from ir3de_gateway.stages.charge import measure
+from ir3de_gateway.stages.choose import Chosen, choose
+from ir3de_gateway.stages.read import read
+from ir3de_gateway.stages.record import finish, remember
+from ir3de_gateway.stages.relay import relay, send_error, send_failure, send_stop
+from ir3de_gateway.wire.formats import WireFormat
+
+R = TypeVar("R")
+_log = logging.getLogger("ir3de.gateway")
+
+
+class InferenceEndpoint:
+    """An endpoint whose requests are routed, as an ASGI application."""
+
+    def __init__(self, gateway: Gateway, wire: WireFormat) -> None:
+        self._gateway, self._wire = gateway, wire
+
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        return run(accept(self._gateway, self._wire, scope, receive, send), read, choose)
+
+
+async def run(
+    accepted: Accepted, read: Callable[[Accepted], Awaitable[R]], choose: Callable[[R], Awaitable[Chosen]]
+) -> None:
+    """The whole way. Whatever happens, it is recorded."""
+    record, response = accepted.progress.record, accepted.response
+    if accepted.lease is not None:
+        accepted.lease.measure = partial(measure, accepted)
+    try:
+        try:
+            answered = await ask(await choose(await read(accepted)))
+            if isinstance(answered, UpstreamFailure):
+                await send_failure(accepted, answered)
+            else:
+                await remember(await relay(answered))
+        except ApiError as problem:
+            is_early = not response.was_watched
+            record.outcome = "client_error" if problem.status < 500 or is_early else "failed"
+            await send_error(accepted, problem, is_early=is_early)
+        except asyncio.CancelledError:
+            if response.absorb_cancellation():
+                raise ClientDisconnect from None
+            raise
+        finally:
+            response.stop_watching()
+    except ClientDisconnect:
+        if record.outcome == "ok" and not accepted.progress.is_complete:
+            record.outcome = "cancelled"
+    except Exception as error:
+        record.outcome = "failed"
+        _log.error("request %s failed", accepted.request_id, exc_info=error)
+        if response.status:
+            raise
+        await send_error(accepted, build_internal_error(accepted.request_id))
+    except BaseException as error:
+        record.outcome = "cancelled"
+        if isinstance(error, asyncio.CancelledError):
+            await send_stop(accepted)
+        response.status = response.status or 500
+        raise
+    finally:
+        finish(accepted)
