@@ -197,7 +197,7 @@ def test_prompts_of_one_key_that_hang_a_hook_leave_it_to_the_others(monkeypatch:
         assert len(hanging) == 14 and await call("b") == "ok"
         let_go.set()
         assert await asyncio.gather(*hanging) == ["ok"] * 14
-        assert hook.calls.total == 0 and await call("a") == "ok"
+        assert not hook.calls.total() and await call("a") == "ok"
 
     try:
         asyncio.run(run())

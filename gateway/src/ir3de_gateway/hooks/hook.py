@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from time import monotonic
-from typing import Any, Protocol, TypedDict
+from typing import Any, Protocol, TypedDict, cast
 from urllib.parse import urlsplit
 
 from ir3de.errors import InputError, describe_value
@@ -89,38 +89,15 @@ class AfterHook(Protocol):
 
 
 class HookFailure(Exception):  # noqa: N818 - of the operator's code
-    """A hook raised, took too long, or returned something that is not a verdict."""
+    """A hook raised, or returned something that is not a verdict."""
 
-    def __init__(self, message: str, *, is_late: bool = False) -> None:
-        super().__init__(message)
-        self.is_late = is_late
+    code = "hook_failed"
 
 
-class CallShares:
-    """The unfinished calls of a hook by client key, so that prompts that block it use up the share of their key only.
+class HookTimeout(HookFailure):
+    """A hook took too long."""
 
-    A key may have as many calls as are still free, so half of all at most. The first call of a key is always allowed.
-    Clients without a named key share one.
-    """
-
-    def __init__(self) -> None:
-        self._calls: Counter[str] = Counter()
-
-    @property
-    def total(self) -> int:
-        return self._calls.total()
-
-    def begin(self, key: str) -> bool:
-        """Count a call, if the key may have one more."""
-        if self._calls[key] and self._calls[key] >= MAX_THREADS - self.total:
-            return False
-        self._calls[key] += 1
-        return True
-
-    def end(self, key: str) -> None:
-        self._calls[key] -= 1
-        if not self._calls[key]:
-            del self._calls[key]
+    code = "hook_timeout"
 
 
 class Hook:
@@ -129,7 +106,7 @@ class Hook:
     def __init__(self, config: HookConfig) -> None:
         self.config = config
         self._function = None if config.call is None else load_function(config.call)
-        self.calls = CallShares()  # those in threads
+        self.calls: Counter[str] = Counter()  # unfinished ones in threads, by the key of the client
         self._warned = -WARN_INTERVAL_S
 
     def is_for(self, endpoint: str) -> bool:
@@ -146,10 +123,9 @@ class Hook:
             self._warn(failure)
             if self.config.on_failure == "continue":
                 return None
-            what = "did not answer in time" if failure.is_late else "failed"
-            code = "hook_timeout" if failure.is_late else "hook_failed"
+            status, what = (504, "did not answer in time") if isinstance(failure, HookTimeout) else (502, "failed")
             message = f"the hook '{self.config.public_label}' of this gateway {what}, and every request needs it"
-            raise ApiError(504 if failure.is_late else 502, message, code) from failure
+            raise ApiError(status, message, failure.code) from failure
 
     async def _call(self, event: bytes, key: str, transport: Transport) -> Any:
         limit = self.config.timeout
@@ -163,7 +139,7 @@ class Hook:
         except HookFailure:
             raise
         except TimeoutError:  # its traceback would only show the gateway's own lines
-            raise HookFailure(f"took longer than {limit:g} s", is_late=True) from None
+            raise HookTimeout(f"took longer than {limit:g} s") from None
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -173,16 +149,22 @@ class Hook:
             raise HookFailure(f"{type(error).__name__}: {str(error)[:300]}") from error
 
     async def _run(self, function: Callable[..., Any], event: bytes, key: str) -> Any:
-        if not self.calls.begin(key):
+        """Call a function in a thread. A key may use as many threads as are still free, so half of all, and always one.
+
+        So prompts that block a hook only use up the threads of their key. Clients without a named key share one.
+        """
+        total = self.calls.total()
+        if self.calls[key] >= max(1, MAX_THREADS - total):
             owner = f"the key '{key}'" if key else "clients without a named key"
-            raise HookFailure(f"{self.calls.total} of its calls are still running, too many of them for {owner}")
+            raise HookFailure(f"{total} of its calls are still running, too many of them for {owner}")
+        self.calls[key] += 1
         loop = asyncio.get_running_loop()
 
         def run() -> Any:
             try:
                 return function(json.loads(event))
             finally:
-                loop.call_soon_threadsafe(self.calls.end, key)
+                loop.call_soon_threadsafe(self.calls.subtract, (key,))
 
         return await run_in_thread(run)
 
@@ -253,8 +235,7 @@ def load_function(name: str) -> Callable[..., Any]:
         raise InputError(f"the hook {name!r} cannot be loaded: {type(error).__name__}: {error}") from error
     if not callable(found):
         raise InputError(f"the hook {name!r} is not callable: found {describe_value(found)}")
-    call: Callable[..., Any] = found
-    return call
+    return cast(Callable[..., Any], found)
 
 
 def _load_file(path: Path) -> Any:

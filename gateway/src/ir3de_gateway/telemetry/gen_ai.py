@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -53,10 +53,19 @@ _HOSTS = {  # of providers; a dot or a dash at the beginning stands for any subd
 }
 _SERVERS = ("llama.cpp", "ollama", "vllm", "sglang", "litellm", "lm studio", "text-generation-inference", "triton")
 # the boundaries that the conventions name
-SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
-FIRST_SECONDS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
-TOKEN_SECONDS = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5)
-TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864)
+_SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
+_FIRST_SECONDS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
+_TOKEN_SECONDS = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5)
+_TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864)
+_HISTOGRAMS: dict[str, tuple[str, Sequence[float], str]] = {  # unit, boundaries and description
+    "gen_ai.client.operation.duration": ("s", _SECONDS, "Time of a request to an expert."),
+    "gen_ai.client.operation.time_to_first_chunk": ("s", _FIRST_SECONDS, "Time to the first piece of its stream."),
+    "gen_ai.client.token.usage": ("{token}", _TOKENS, "Tokens, as experts count them."),
+    "gen_ai.server.request.duration": ("s", _SECONDS, "Time of a request to the gateway."),
+    "gen_ai.server.time_to_first_token": ("s", _FIRST_SECONDS, "Time to the first byte of its answer."),
+    "gen_ai.server.time_per_output_token": ("s", _TOKEN_SECONDS, "Time per token of a stream after the first."),
+}
+_SAME_NAME = ("expert", "outcome", "why", "stream", "replica", "queue_seconds", "cost", "key", "cache")  # of the record
 
 
 def name_operation(endpoint: str) -> str:
@@ -100,31 +109,23 @@ def build_span_attributes(
     """The outcome of a request; `model` is the name that the expert was sent."""
     return {
         "gen_ai.operation.name": operation,
-        "gen_ai.request.model": model or None,
+        "gen_ai.request.model": model,
         "gen_ai.request.stream": record.stream or None,
-        "gen_ai.response.model": facts.model or None,
-        "gen_ai.response.id": facts.response_id or None,
-        "gen_ai.response.finish_reasons": facts.finish_reasons or None,
+        "gen_ai.response.model": facts.model,
+        "gen_ai.response.id": facts.response_id,
+        "gen_ai.response.finish_reasons": facts.finish_reasons,
         "gen_ai.response.time_to_first_chunk": compute_first_chunk_seconds(record),
-        "gen_ai.conversation.id": record.session[:MAX_CHARS] or None,
+        "gen_ai.conversation.id": record.session[:MAX_CHARS],
         **_build_usage_attributes(record, usage),
         "http.response.status_code": record.status or None,
         "ir3de.request_id": record.request_id[:MAX_CHARS],
-        "ir3de.asked": record.asked[:MAX_CHARS] or None,
-        "ir3de.expert": record.expert or None,
-        "ir3de.outcome": record.outcome,
-        "ir3de.why": record.why or None,
-        "ir3de.stream": record.stream,
+        "ir3de.asked": record.asked[:MAX_CHARS],
+        **{f"ir3de.{name}": getattr(record, name) for name in _SAME_NAME},
         "ir3de.fallbacks": len(record.fallbacks),
-        "ir3de.fallback_reasons": [f"{giver}: {reason}" for giver, _, reason in record.fallbacks[:10]] or None,
-        "ir3de.replica": record.replica or None,
+        "ir3de.fallback_reasons": [f"{giver}: {reason}" for giver, _, reason in record.fallbacks[:10]],
         "ir3de.retries": record.retries or None,
         "ir3de.resends": record.resends or None,
-        "ir3de.queue_seconds": record.queue_seconds,
         "ir3de.ttft_seconds": record.first_seconds,
-        "ir3de.cost": record.cost,
-        "ir3de.key": record.key or None,
-        "ir3de.cache": record.cache or None,
         **build_decision_attributes(record),
     }
 
@@ -133,10 +134,10 @@ def build_decision_attributes(record: ExchangeRecord) -> Attributes:
     """The decision of the router."""
     decision = record.decision
     chosen = {
-        "ir3de.router": record.router or None,
+        "ir3de.router": record.router,
         "ir3de.decided": record.decided,
-        "ir3de.reason": record.instead.text or None,
-        "ir3de.instead": record.instead.kind or None,
+        "ir3de.reason": record.instead.text,
+        "ir3de.instead": record.instead.kind,
     }
     if decision is None:
         return chosen
@@ -174,9 +175,9 @@ def find_error_type(record: ExchangeRecord) -> str | None:
     return None if record.outcome in ("ok", "cancelled") else record.error or record.outcome
 
 
-def drop_none(attributes: Mapping[str, Any]) -> Attributes:
+def drop_empty(attributes: Mapping[str, Any]) -> Attributes:
     """The attributes that have a value."""
-    return {name: value for name, value in attributes.items() if value is not None}
+    return {name: value for name, value in attributes.items() if value not in (None, "", [])}
 
 
 def _count(usage: Mapping[str, Any], *paths: tuple[str, ...]) -> int | None:
@@ -271,32 +272,19 @@ def _read_text(value: object) -> str:
 
 
 class GenAiMetrics:
-    """The instruments. They are recorded once a request, at its end."""
+    """The histograms, which are recorded once a request, at its end."""
 
     def __init__(self, provider: MeterProvider) -> None:
         meter = provider.get_meter("ir3de_gateway")
-
-        def create(name: str, unit: str, bounds: tuple[float, ...], description: str) -> Any:
-            return meter.create_histogram(name, unit, description, explicit_bucket_boundaries_advisory=list(bounds))
-
-        client, server = "gen_ai.client", "gen_ai.server"
-        upstream, whole = "From the request to an expert to", "From a request to the gateway to"
-        self._operation = create(f"{client}.operation.duration", "s", SECONDS, f"{upstream} the end of its answer.")
-        self._first_chunk = create(
-            f"{client}.operation.time_to_first_chunk", "s", FIRST_SECONDS, f"{upstream} the first piece of its stream."
-        )
-        self._tokens = create(f"{client}.token.usage", "{token}", TOKENS, "Tokens, as experts count them.")
-        self._request = create(f"{server}.request.duration", "s", SECONDS, f"{whole} the last byte of its answer.")
-        self._first_token = create(
-            f"{server}.time_to_first_token", "s", FIRST_SECONDS, f"{whole} the first byte of its answer."
-        )
-        each = "Time per token of a stream after the first."
-        self._per_token = create(f"{server}.time_per_output_token", "s", TOKEN_SECONDS, each)
+        self._histograms = {
+            name: meter.create_histogram(name, unit, text, explicit_bucket_boundaries_advisory=list(bounds))
+            for name, (unit, bounds, text) in _HISTOGRAMS.items()
+        }
         self._models: set[str] = set()
 
     def record_failure(self, seconds: float, attributes: Attributes) -> None:
         """Record a request to an expert that failed."""
-        self._operation.record(seconds, attributes)
+        self._histograms["gen_ai.client.operation.duration"].record(seconds, attributes)
 
     def record(
         self, record: ExchangeRecord, known: Attributes, server: Attributes, *, has_failed: bool = False
@@ -305,40 +293,39 @@ class GenAiMetrics:
 
         If the last expert `has_failed`, its failure has been recorded before.
         """
-        shared = {
-            "gen_ai.operation.name": known["gen_ai.operation.name"],
-            "gen_ai.provider.name": known["gen_ai.provider.name"],
-        }
+        shared = {name: known[name] for name in ("gen_ai.operation.name", "gen_ai.provider.name")}
         if record.model:  # the client's own name for the model is not bounded
             shared["gen_ai.request.model"] = record.model
         if model := known.get("gen_ai.response.model"):
             shared["gen_ai.response.model"] = self._limit(model)
-        self._record_client(record, known, {**shared, **server}, has_failed=has_failed)
-        self._record_server(record, shared)
+        error = find_error_type(record)
+        failed = {} if error is None else {"error.type": error}
+        if record.upstream_seconds is not None:
+            self._record_client(record, known, {**shared, **server}, None if has_failed else failed)
+        self._record_server(record, shared, failed)
 
     def _record_client(
-        self, record: ExchangeRecord, known: Attributes, shared: Attributes, *, has_failed: bool
+        self, record: ExchangeRecord, known: Attributes, shared: Attributes, failed: Attributes | None
     ) -> None:
-        if record.upstream_seconds is None:  # no expert was involved
-            return
-        if not has_failed:
-            error = find_error_type(record)
-            more = {} if error is None else {"error.type": error}
-            self._operation.record(record.upstream_seconds, {**shared, **more})
-        if (seconds := compute_first_chunk_seconds(record)) is not None:
-            self._first_chunk.record(seconds, shared)
+        seconds, first = record.upstream_seconds, compute_first_chunk_seconds(record)
+        if seconds is not None and failed is not None:
+            self._histograms["gen_ai.client.operation.duration"].record(seconds, {**shared, **failed})
+        if first is not None:
+            self._histograms["gen_ai.client.operation.time_to_first_chunk"].record(first, shared)
         for kind in ("input", "output"):
             if (tokens := known.get(f"gen_ai.usage.{kind}_tokens")) is not None:
-                self._tokens.record(tokens, {**shared, "gen_ai.token.type": kind})
+                usage = {**shared, "gen_ai.token.type": kind}
+                self._histograms["gen_ai.client.token.usage"].record(tokens, usage)
 
-    def _record_server(self, record: ExchangeRecord, shared: Attributes) -> None:
-        error, first, tokens = find_error_type(record), record.first_seconds, record.completion_tokens
-        self._request.record(record.total_seconds, shared if error is None else {**shared, "error.type": error})
+    def _record_server(self, record: ExchangeRecord, shared: Attributes, failed: Attributes) -> None:
+        first, tokens, total = record.first_seconds, record.completion_tokens, record.total_seconds
+        self._histograms["gen_ai.server.request.duration"].record(total, {**shared, **failed})
         if record.outcome != "ok" or first is None:
             return
-        self._first_token.record(first, shared)
+        self._histograms["gen_ai.server.time_to_first_token"].record(first, shared)
         if record.stream and tokens is not None and tokens > 1:
-            self._per_token.record((record.total_seconds - first) / (tokens - 1), shared)
+            each = (total - first) / (tokens - 1)
+            self._histograms["gen_ai.server.time_per_output_token"].record(each, shared)
 
     def _limit(self, model: str) -> str:
         if model not in self._models:

@@ -134,7 +134,7 @@ class Trace:
             server = {} if expert is None else find_server(expert.base_url)
             operation, model = gen_ai.name_operation(record.endpoint), record.model or record.asked[: gen_ai.MAX_CHARS]
             found = gen_ai.build_span_attributes(record, self._facts, usage, model, operation)
-            known = gen_ai.drop_none({**found, "gen_ai.provider.name": self._name_provider(expert, server)})
+            known = gen_ai.drop_empty({**found, "gen_ai.provider.name": self._name_provider(expert, server)})
             if self._metrics is not None:
                 self._metrics.record(record, known, server, has_failed=self._has_failed)
             if span is not None and is_recording:
@@ -148,7 +148,7 @@ class Trace:
         if self._tracer is not None and record.route_seconds is not None:
             began = int(record.started * NANOSECONDS_PER_S)
             route = self._tracer.start_span("route", context=self._context, start_time=began)
-            route.set_attributes(gen_ai.drop_none(gen_ai.build_decision_attributes(record)))
+            route.set_attributes(gen_ai.drop_empty(gen_ai.build_decision_attributes(record)))
             route.end(end_time=began + int(record.route_seconds * NANOSECONDS_PER_S))
         if (error := gen_ai.find_error_type(record)) is not None:
             span.set_attribute("error.type", error)
