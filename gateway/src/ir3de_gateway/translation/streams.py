@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from ir3de_gateway.translation.answers import (
     UnreadableAnswer,
@@ -21,9 +20,11 @@ from ir3de_gateway.translation.answers import (
     read_text,
     translate_error,
 )
-from ir3de_gateway.translation.requests import write_json
+from ir3de_gateway.translation.requests import parse_arguments, write_json
 from ir3de_gateway.wire import FORMATS
 from ir3de_gateway.wire.event_stream import Event, EventReader, EventTooLargeError, read_events
+
+_T = TypeVar("_T")
 
 
 class StreamTranslator(ABC):
@@ -93,12 +94,7 @@ class _Block:
         """Whether it can end now: a text always can, a call only with complete arguments."""
         if self.kind != "tool_use":
             return True
-        if not self.sent.rstrip().endswith("}"):
-            return False
-        try:
-            return isinstance(json.loads(self.sent), dict)
-        except (ValueError, RecursionError):
-            return False
+        return self.sent.rstrip().endswith("}") and parse_arguments(self.sent) is not None
 
     def build_start(self, place: int) -> dict[str, Any]:
         if self.kind == "tool_use":
@@ -199,9 +195,8 @@ class ChatToMessages(StreamTranslator):
                 break
             if not block.has_begun:
                 block.has_begun = True
-                events.append(
-                    _write({"type": "content_block_start", "index": place, "content_block": block.build_start(place)})
-                )
+                start = {"type": "content_block_start", "index": place, "content_block": block.build_start(place)}
+                events.append(_write(start))
             if block.unsent:
                 delta = block.take_delta()
                 events.append(_write({"type": "content_block_delta", "index": place, "delta": delta}))
@@ -255,15 +250,15 @@ class MessagesToChat(StreamTranslator):
         if kind == "ping":
             return b": ping\n\n"
         if kind == "message_start":
-            return self._begin(_get_object(content, "message"))
+            return self._begin(_get(content, "message", dict))
         if not self._head:
             raise UnreadableAnswer(f"{str(kind)[:50]} before message_start")
         if kind == "content_block_start":
-            return self._begin_block(_get_index(content), _get_object(content, "content_block"))
+            return self._begin_block(_get(content, "index", int), _get(content, "content_block", dict))
         if kind == "content_block_delta":
-            return self._translate_delta(_get_index(content), _get_object(content, "delta"))
+            return self._translate_delta(_get(content, "index", int), _get(content, "delta", dict))
         if kind == "content_block_stop":
-            return self._end_block(_get_index(content))
+            return self._end_block(_get(content, "index", int))
         if kind == "message_delta":
             return self._read_end(content)
         return self._end_message() if kind == "message_stop" else b""
@@ -301,11 +296,10 @@ class MessagesToChat(StreamTranslator):
 
     def _read_end(self, content: Mapping[str, Any]) -> bytes:
         self._add_usage(content.get("usage"))
-        delta = _get_object(content, "delta")
+        delta = _get(content, "delta", dict)
         refusal = read_refusal(delta.get("stop_details"))
-        return self._write(
-            {} if refusal is None else {"refusal": refusal}, build_finish_reason(delta.get("stop_reason"))
-        )
+        finish = build_finish_reason(delta.get("stop_reason"))
+        return self._write({} if refusal is None else {"refusal": refusal}, finish)
 
     def _end_message(self) -> bytes:
         self.has_ended = True
@@ -330,15 +324,7 @@ class MessagesToChat(StreamTranslator):
         return b"data: " + dump(chunk) + b"\n\n"
 
 
-def _get_object(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = content.get(name)
-    if not isinstance(found, dict):
+def _get(content: Mapping[str, Any], name: str, kind: type[_T]) -> _T:
+    if not isinstance(found := content.get(name), kind):
         raise UnreadableAnswer(f"an event without {name}")
-    return found
-
-
-def _get_index(content: Mapping[str, Any]) -> int:
-    found = content.get("index")
-    if not isinstance(found, int):
-        raise UnreadableAnswer("an event without index")
     return found

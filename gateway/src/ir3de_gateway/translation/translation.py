@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
@@ -37,11 +37,6 @@ class Translation(ABC):
         added = {name: value for name, value in config.defaults.items() if name not in request}
         self.content = dump({"model": config.served_model, **added, **request})
 
-    @classmethod
-    @abstractmethod
-    def check(cls, values: Mapping[str, Any]) -> object:
-        """Raise an `ApiError` if the values cannot be translated for any expert."""
-
     @abstractmethod
     def _build_request(self, values: Mapping[str, Any], config: ExpertConfig) -> dict[str, Any]:
         """The request in the expert's format, with the expert's system prompt if it has none."""
@@ -64,10 +59,6 @@ class MessagesByChat(Translation):
 
     direction = b"messages to chat"
     wire = FORMATS["chat/completions"]
-
-    @classmethod
-    def check(cls, values: Mapping[str, Any]) -> object:
-        return build_chat_request(values)
 
     def _build_request(self, values: Mapping[str, Any], config: ExpertConfig) -> dict[str, Any]:
         wanted = values.get("stop_sequences")
@@ -97,10 +88,6 @@ class ChatByMessages(Translation):
     wire = FORMATS["messages"]
     headers: ClassVar[Mapping[str, str]] = {"anthropic-version": ANTHROPIC_VERSION}
 
-    @classmethod
-    def check(cls, values: Mapping[str, Any]) -> object:
-        return build_messages_request(values)
-
     def _build_request(self, values: Mapping[str, Any], config: ExpertConfig) -> dict[str, Any]:
         options = values.get("stream_options")
         self._sends_usage = isinstance(options, dict) and options.get("include_usage") is True
@@ -128,14 +115,13 @@ def find_untranslatable(wire: WireFormat, values: Mapping[str, Any]) -> Untransl
 
     Other errors in the request are left to the expert.
     """
-    if (translation := TRANSLATIONS.get(wire.path)) is None:
-        return None
+    translate: Mapping[str, Callable[[Mapping[str, Any]], object]]
+    translate = {"messages": build_chat_request, "chat/completions": build_messages_request}
     try:
-        translation.check(values)
-    except UntranslatableError as error:
-        return error
-    except ApiError:
-        return None
+        if wire.path in translate:
+            translate[wire.path](values)
+    except ApiError as error:
+        return error if isinstance(error, UntranslatableError) else None
     return None
 
 

@@ -33,7 +33,7 @@ class EventRelay:
         self._has_final_event = False
         self._is_inside_event = False  # a part of a large event was forwarded
         self.head = b""
-        self.tail = b""
+        self._tail = bytearray()  # up to a quarter more than is needed, so that few pieces are copied
 
     def feed(self, piece: bytes) -> bytes:
         """Read a piece of the stream, and return the whole events that can be forwarded."""
@@ -53,8 +53,15 @@ class EventRelay:
             self._has_final_event = True
         if not self.head and self._wire.needs_head:
             self.head = ready[:_TAIL_BYTES]
-        self.tail = (self.tail + ready)[-_TAIL_BYTES:]
+        self._tail += ready
+        if len(self._tail) > _TAIL_BYTES + (_TAIL_BYTES >> 2):
+            del self._tail[:-_TAIL_BYTES]
         return ready
+
+    @property
+    def tail(self) -> bytes:
+        """The end of the stream so far."""
+        return bytes(self._tail[-_TAIL_BYTES:])
 
     def _sign(self, event: Event) -> bytes:
         """The event without a provenance of the expert's own, and with ours if it is the first object."""
@@ -71,7 +78,7 @@ class EventRelay:
     @property
     def is_ending(self) -> bool:
         """Whether the stream ended with [DONE]. `is_done` is slower and knows all final events."""
-        return self.tail.endswith((b"[DONE]\n\n", b"[DONE]\r\n\r\n"))
+        return self._tail.endswith((b"[DONE]\n\n", b"[DONE]\r\n\r\n"))
 
     @property
     def is_done(self) -> bool:
