@@ -214,15 +214,13 @@ class RequestFilter(asyncio.Protocol):
         """Parse the data, and forward the requests in it to uvicorn, or answer with an error."""
         was_in_head, self._has_body = self._in_head, False
         was_in_body = not was_in_head and not self._is_body_complete
-        problem: ApiError | None
         if self._parser is None:
             self._parser = _create_parser(self)
         try:
             self._parse(data)
+            problem = self._find_endless_part(len(data), was_in_head=was_in_head, was_in_body=was_in_body)
         except httptools.HttpParserError:
             problem = self._problem or build_invalid_request()
-        else:
-            problem = self._find_endless_part(len(data), was_in_head=was_in_head, was_in_body=was_in_body)
         if self._body_pieces:
             self._end_chunk()
         if self._output:
@@ -241,12 +239,11 @@ class RequestFilter(asyncio.Protocol):
                 if self._parser.get_method() == b"CONNECT":
                     self._problem = ApiError(405, "CONNECT is not possible here: this is not a proxy")
                     raise httptools.HttpParserError from None
-                rest = data[upgrade.args[0] :]
                 self._headers = [pair for pair in self._headers if pair[0].lower() != b"upgrade"]
                 again = join_head(self._request_line(), self._headers)
                 self._parser = _create_parser(self)
                 self._parser.feed_data(again)
-                data = rest
+                data = data[upgrade.args[0] :]
 
     def _build_head(self) -> bytes:
         """The request line and headers for uvicorn, or an error."""
@@ -354,21 +351,15 @@ class RequestFilter(asyncio.Protocol):
         if self._unanswered or self._socket.is_closing():
             return
         if self._in_head:
-            message = f"the request's headers did not arrive within {self.header_seconds:g} s"
-            self._fail(ApiError(408, message))
+            self._fail(ApiError(408, f"the request's headers did not arrive within {self.header_seconds:g} s"))
         else:
             self._close()
 
 
 def build_request_filter(header_seconds: float, connections: int) -> type[RequestFilter]:
     """The protocol for all connections of a server, with their limits."""
-
-    class LimitedRequestFilter(RequestFilter):
-        __slots__ = ()
-
-    LimitedRequestFilter.header_seconds = header_seconds
-    LimitedRequestFilter.connections = ConnectionLimit(connections)
-    return LimitedRequestFilter
+    limits = {"header_seconds": header_seconds, "connections": ConnectionLimit(connections)}
+    return type("LimitedRequestFilter", (RequestFilter,), limits)
 
 
 @cache

@@ -20,7 +20,8 @@ class BufferedAnswer:
     """An answer as it arrives: pieces that wait to be read, and a reader that waits for them."""
 
     __slots__ = (
-        "_ended", "_error", "_pieces", "_timer", "_waiter", "_waits_until", "headers", "loop", "resends", "status",
+        "_ended", "_error", "_paused", "_pieces", "_size", "_timer", "_waiter", "_waits_until", "headers", "loop",
+        "resends", "status",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -34,7 +35,9 @@ class BufferedAnswer:
         self.status = self.resends = 0
         self.headers: list[tuple[bytes, bytes]] = []
         self._pieces: list[bytes] = []
+        self._size = 0  # of what was not read yet
         self._ended = False
+        self._paused = False  # nothing more arrives until the pieces are read
         self._error: OSError | None = None
 
     async def wait_for_head(self, deadline: float) -> None:
@@ -51,11 +54,13 @@ class BufferedAnswer:
             await self.wait(deadline)
         found = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         pieces.clear()
-        self._acknowledge()
+        size, self._size = self._size, 0
+        if self._paused:
+            self._resume(size)
         return found
 
-    def _acknowledge(self) -> None:
-        """All pieces were read: more may arrive."""
+    def _resume(self, size: int) -> None:
+        """Pieces of this size were read: more may arrive."""
         raise NotImplementedError
 
     async def wait(self, deadline: float) -> None:
@@ -108,8 +113,8 @@ class Http1Connection(BufferedAnswer, asyncio.Protocol):
     """
 
     __slots__ = (
-        "_done", "_has_length", "_head_size", "_is_full", "_is_open", "_is_persistent", "_parser", "_paused", "_size",
-        "_unsent", "idle_since", "transport",
+        "_done", "_has_length", "_head_size", "_is_full", "_is_open", "_is_persistent", "_parser", "_unsent",
+        "idle_since", "transport",
     )  # fmt: skip
 
     def __init__(self, done: Callable[[Http1Connection, bool], None]) -> None:
@@ -123,8 +128,8 @@ class Http1Connection(BufferedAnswer, asyncio.Protocol):
 
     def _reset(self) -> None:
         super()._reset()
-        self._size = self._head_size = 0
-        self._is_persistent = self._paused = False
+        self._head_size = 0
+        self._is_persistent = False
         self._is_open = True  # the answer was not closed
         self._has_length = True  # otherwise the end of the connection is the end of the answer
 
@@ -143,11 +148,9 @@ class Http1Connection(BufferedAnswer, asyncio.Protocol):
             self.transport.write(self._unsent[:SLICE_BYTES])
             self._unsent = self._unsent[SLICE_BYTES:] or None
 
-    def _acknowledge(self) -> None:
-        self._size = 0
-        if self._paused:
-            self._paused = False
-            self.transport.resume_reading()
+    def _resume(self, size: int) -> None:
+        self._paused = False
+        self.transport.resume_reading()
 
     def close(self) -> None:
         """End the exchange. The connection stays open if it can be reused."""

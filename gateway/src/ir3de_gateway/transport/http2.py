@@ -188,19 +188,18 @@ class Http2Connection(asyncio.Protocol):
 class Http2Answer(BufferedAnswer):
     """The answer on one stream."""
 
-    __slots__ = ("_connection", "_size", "number")
+    __slots__ = ("_connection", "number")
 
     def __init__(self, connection: Http2Connection, number: int) -> None:
         super().__init__()
         self._connection, self.number = connection, number
-        self._size = 0  # of what was not read yet, as flow control counts it, with padding
+        self._paused = True  # by flow control, which counts padding, too
 
     @property
     def has_ended(self) -> bool:
         return self._ended
 
-    def _acknowledge(self) -> None:
-        size, self._size = self._size, 0
+    def _resume(self, size: int) -> None:
         if not self._ended:
             self._connection.acknowledge(self.number, size)
 

@@ -81,23 +81,24 @@ class ConnectionPool:
 
     async def send(self, call: UpstreamCall) -> UpstreamAnswer:
         """Send a call over HTTP/1.1, or over HTTP/2 if the server has it."""
-        return await (self._send_http1(call) if self._is_http1 else self._send_http2(call))
+        if not self._is_http1:
+            return await self._send_http2(call)
+        return await (self._send_http1(call) if self._places is None else self._send_in_turn(call, self._places))
 
-    async def _send_http1(self, call: UpstreamCall) -> UpstreamAnswer:
-        if self._places is None:
-            return await self._send_on_any(call)
+    async def _send_in_turn(self, call: UpstreamCall, places: asyncio.Semaphore) -> UpstreamAnswer:
+        """Wait for one of the connections that there may be, and send a call."""
         try:
             async with asyncio.timeout(_limit_connecting(call)):
-                await self._places.acquire()
+                await places.acquire()
         except TimeoutError:
             raise NoConnectionError("all connections are in use") from None
         try:
-            return await self._send_on_any(call)  # `_finish` frees the place
+            return await self._send_http1(call)  # `_finish` frees the place
         except BaseException:
-            self._places.release()
+            places.release()
             raise
 
-    async def _send_on_any(self, call: UpstreamCall) -> UpstreamAnswer:
+    async def _send_http1(self, call: UpstreamCall) -> UpstreamAnswer:
         """Send a call on an idle connection if there is one.
 
         An expert may close an idle connection just as a request is sent. The request is then sent again, once, on a new
@@ -139,7 +140,7 @@ class ConnectionPool:
         for resends in (0, 1):
             connection = await self._find_shared(call)
             if connection is None:
-                return await self._send_http1(call)
+                return await self.send(call)
             path, authority = self._origin.build_path(call.path), self._origin.host_header
             was_kept, sent = connection.is_kept, connection.loop.time()
             try:
@@ -180,19 +181,18 @@ class ConnectionPool:
                 self._schedule_sweep(self.destination.keep_alive)
                 return chosen
             self._is_http1 = True
-            self._keep(chosen)
+            chosen.idle_since = chosen.loop.time()
+            self._idle.append(chosen)
             return None
 
     def _finish(self, connection: Http1Connection, is_reusable: bool) -> None:
+        """Take back the connection of an answer that was closed."""
         if self._places is not None:
             self._places.release()
         if is_reusable:
-            self._keep(connection)
-
-    def _keep(self, connection: Http1Connection) -> None:
-        connection.idle_since = connection.loop.time()
-        self._idle.append(connection)
-        self._schedule_sweep(self.destination.keep_alive)
+            connection.idle_since = connection.loop.time()
+            self._idle.append(connection)
+            self._schedule_sweep(self.destination.keep_alive)
 
     def close_idle(self, *, all_of_them: bool = False) -> None:
         """Close connections that were idle for too long."""
