@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ir3de.corpora.labels import is_missing
 from ir3de.embedding import Embedding
 from ir3de.errors import InputError, MissingExtraError
-from ir3de.evaluation.scikit_learn.inputs import (
-    AUTO,
-    Labels,
-    check_default,
-    join_classes,
-    load_embedding,
-    make_scorer,
-    name_expert,
-    read_labels,
-    read_texts,
-)
-from ir3de.fitting.domains import check_request
+from ir3de.fitting.domains import check_embedding, check_request, check_strategies
 from ir3de.policies import Policy
 from ir3de.router import Router
 from ir3de.routing.decision import Decision
 from ir3de.routing.valuation import Probabilities
 from ir3de.scorers import Scorer
+from ir3de.scorers.registry import SCORERS
 from ir3de.selectors import Selector
 from ir3de.statistics.counting import collect
 from ir3de.statistics.domain import Statistics
@@ -42,34 +33,9 @@ except ModuleNotFoundError as error:
     raise MissingExtraError("scikit-learn", "sklearn", "RouterClassifier") from error
 
 Floats = npt.NDArray[np.float64]
+Labels = npt.NDArray[Any]
 
-
-@dataclass(frozen=True)
-class _Settings:
-    """The parameters as they were at the last fit: what is set later counts from the next fit on."""
-
-    scorer: Scorer | None
-    selector: Selector | None
-    embedding: Embedding
-    background: Iterable[str] | Statistics | None
-    policy: Policy
-    default: Any
-    tune: bool
-    keep_sample: bool
-
-    def fit(self, statistics: dict[str, Statistics]) -> Router:
-        default = None if self.default is None else name_expert(self.default)
-        return Router.fit(
-            statistics,
-            embedding=self.embedding,
-            scorer=self.scorer,
-            selector=self.selector,
-            default=default if default in statistics else None,
-            policy=self.policy,
-            background=self.background,
-            tune=self.tune,
-            keep_sample=self.keep_sample,
-        )
+AUTO = "auto"  # the fit chooses the scorer
 
 
 class RouterClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -120,13 +86,13 @@ class RouterClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
 
     def fit(self, X: Iterable[str], y: Any) -> RouterClassifier:
         """Fit the texts X with one label each. An earlier fit is discarded."""
-        texts, settings = read_texts(X), self._read_settings()
+        texts, options = read_texts(X), self._read_options()
         labels = read_labels(y, texts)
         classes = np.unique(labels)
         check_default(self.default, classes)
-        statistics = _count(texts, labels, settings)
-        self._router: Router | None = settings.fit(_order(statistics, classes))
-        self._settings, self._statistics, self._declared, self.classes_ = settings, statistics, False, classes
+        statistics = _count(texts, labels, options)
+        self._router: Router | None = _fit_router(statistics, classes, options)
+        self._options, self._statistics, self._declared, self.classes_ = options, statistics, False, classes
         return self
 
     def partial_fit(self, X: Iterable[str], y: Any, classes: Any = None) -> RouterClassifier:
@@ -137,20 +103,20 @@ class RouterClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
 
         Texts are counted at once. The router is fitted when it is next used.
         """
-        texts, settings = read_texts(X), self._read_settings()
+        texts, options = read_texts(X), self._read_options()
         labels = read_labels(y, texts)
         known = dict(self._statistics) if self.__sklearn_is_fitted__() else {}
         declared = (classes is not None) if not known else self._declared
         found = self._find_classes(np.unique(labels), classes, first=not known)
         check_default(self.default, found)
-        for name, more in _count(texts, labels, settings).items():
+        for name, more in _count(texts, labels, options).items():
             known[name] = known[name] + more if name in known else more
-        self._settings, self._statistics, self._declared, self.classes_ = settings, known, declared, found
+        self._options, self._statistics, self._declared, self.classes_ = options, known, declared, found
         self._router = None
         return self
 
     def _find_classes(self, seen: Labels, classes: Any, *, first: bool) -> Labels:
-        """All classes there are after this call; refuses labels and lists that contradict those declared before."""
+        """All classes after this call; rejects labels and lists that contradict those declared before."""
         if first and classes is None:
             return seen
         listed: Labels = np.unique(classes) if first else self.classes_
@@ -168,28 +134,28 @@ class RouterClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
             )
         return joined
 
-    def _read_settings(self) -> _Settings:
-        """The parameters, checked: what a fit would refuse is refused before anything is counted."""
+    def _read_options(self) -> dict[str, Any]:
+        """The parameters as options of `Router.fit`, checked before anything is counted."""
         scorer, embedding = make_scorer(self.scorer, self.strength), load_embedding(self.embedding)
         options: dict[str, Any] = {"tune": self.tune, "keep_sample": self.keep_sample}
         check_request({"any": ()}, embedding, scorer, self.selector, **options)
-        policy = Policy(threshold=self.threshold)
-        return _Settings(scorer, self.selector, embedding, self.background, policy, self.default, **options)
+        options |= {"scorer": scorer, "selector": self.selector, "embedding": embedding, "background": self.background}
+        return options | {"policy": Policy(threshold=self.threshold), "default": self.default}
 
     @property
     def router_(self) -> Router:
         """The fitted router. After `partial_fit` it is fitted on first access."""
         check_is_fitted(self)
         if self._router is None:
-            spoken = {name: own for name, own in self._statistics.items() if own.tokens}  # the others wait for a word
-            self._router = self._settings.fit(_order(spoken, self.classes_))
+            known = {name: own for name, own in self._statistics.items() if own.tokens}
+            self._router = _fit_router(known, self.classes_, self._options)
         return self._router
 
     def predict(self, X: Iterable[str]) -> Labels:
         """The label of each text; where the router abstains, the `default`, or without one the likeliest label."""
         decisions, places = self._decide(X), self._place_experts()
         labels = self.classes_[[places[decision.best] for decision in decisions]]
-        default, abstained = self._settings.default, [decision.abstained for decision in decisions]
+        default, abstained = self._options["default"], [decision.abstained for decision in decisions]
         if default is None or not any(abstained):
             return labels
         filled = np.asarray([default], None if labels.dtype.kind == "U" else labels.dtype)  # a longer text fits, too
@@ -219,7 +185,7 @@ class RouterClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         return odds[:, 1] - odds[:, 0] if len(self.classes_) == 2 else odds
 
     def _decide(self, X: Iterable[str]) -> list[Decision]:
-        router = self.router_  # refused before X is looked at, if there is none
+        router = self.router_  # raises before X is read, if there is none
         return router.route_batch(read_texts(X))
 
     def _place_experts(self) -> dict[str, int]:
@@ -242,19 +208,137 @@ class RouterClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         return tags
 
 
-def _count(texts: list[str], labels: Labels, settings: _Settings) -> dict[str, Statistics]:
+def _fit_router(statistics: dict[str, Statistics], classes: Labels, options: Mapping[str, Any]) -> Router:
+    """A router whose experts are in the order of the classes, so that it does not depend on which label came first."""
+    names = [name for label in classes if (name := name_expert(label)) in statistics]
+    default = None if options["default"] is None else name_expert(options["default"])
+    default = default if default in statistics else None
+    return Router.fit({name: statistics[name] for name in names}, **{**options, "default": default})
+
+
+def _count(texts: list[str], labels: Labels, options: Mapping[str, Any]) -> dict[str, Statistics]:
     """The statistics of each label's texts, by the expert's name."""
     classes, places = np.unique(labels, return_inverse=True)
+    how = {"embedding": options["embedding"], "keep_sample": options["keep_sample"]}
     return {
-        name_expert(label): collect(
-            [texts[place] for place in np.flatnonzero(places == number)],
-            embedding=settings.embedding,
-            keep_sample=settings.keep_sample,
-        )
+        name_expert(label): collect([texts[place] for place in np.flatnonzero(places == number)], **how)
         for number, label in enumerate(classes)
     }
 
 
-def _order(statistics: dict[str, Statistics], classes: Labels) -> dict[str, Statistics]:
-    """The statistics in the order of the classes, so that the router does not depend on which label came first."""
-    return {name: statistics[name] for label in classes if (name := name_expert(label)) in statistics}
+def read_texts(X: Any) -> list[str]:
+    """The texts of X, one per prompt; anything else is rejected, and named."""
+    if isinstance(X, (str, bytes, Mapping)) or not isinstance(X, Iterable):
+        advice = ": put it in a list" if isinstance(X, str) else ""
+        raise InputError(f"X must hold texts, one per prompt, found one {type(X).__name__}{advice}")
+    shape = getattr(X, "shape", None)
+    if shape is not None and len(shape) != 1:
+        column = "X['prompt']" if hasattr(X, "columns") or hasattr(X, "column_names") else "X[:, 0]"
+        kind = f"{type(X).__name__} {getattr(X, 'dtype', '')}".strip()
+        raise InputError(
+            f"X must hold texts, one per prompt, found a {kind} of shape {tuple(shape)}: pass one column of texts, "
+            f"such as {column}"
+        )
+    texts = list(X)
+    for place, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise InputError(
+                f"X must hold texts, but X[{place}] is {type(text).__name__}, not str: {text!r:.60}. Fill missing "
+                "texts with '', or leave them out"
+            )
+    return texts
+
+
+def read_labels(y: Any, texts: list[str]) -> Labels:
+    """One label per text, as an array with the dtype that they came in."""
+    from sklearn.utils import assert_all_finite, column_or_1d
+    from sklearn.utils.multiclass import check_classification_targets
+
+    if y is None:
+        raise InputError("RouterClassifier requires y to be passed, but the target y is None: y has one label per text")
+    labels = column_or_1d(y, warn=True)
+    if len(labels) != len(texts):
+        raise InputError(
+            f"X has {len(texts):,} texts and y has {len(labels):,} labels, inconsistent numbers: each text needs one"
+        )
+    if not texts:
+        raise InputError("X is empty: a fit needs at least one text, with its label in y")
+    missing = [place for place, label in enumerate(labels.tolist()) if is_missing(label)]
+    if missing:
+        what = "NaN" if isinstance(labels.tolist()[missing[0]], float) else "None"
+        raise InputError(
+            f"Input y contains {what}: {len(missing):,} of {len(labels):,} texts have no label, the first is "
+            f"y[{missing[0]}]. Leave these texts out"
+        )
+    try:
+        assert_all_finite(labels, input_name="y")
+        check_classification_targets(labels)
+        np.unique(labels)
+    except TypeError as error:  # labels of several types have no order
+        kinds = sorted({type(label).__name__ for label in labels.tolist()})
+        raise InputError(f"the labels in y must be of one type, found {', '.join(kinds)}") from error
+    return np.asarray(labels)
+
+
+def join_classes(known: Labels, more: Labels) -> Labels:
+    """The classes of both, sorted; labels of two types are rejected, because numpy would convert one into the other."""
+    if _kind(known) != _kind(more):
+        raise InputError(
+            f"labels of several types, {known.dtype} as in {known.tolist()[:3]} and {more.dtype} as in "
+            f"{more.tolist()[:3]}: use one type"
+        )
+    return np.union1d(known, more)
+
+
+def _kind(labels: Labels) -> str:
+    """The kind of a dtype; texts are one kind in any array."""
+    return "text" if all(isinstance(label, str) for label in labels.tolist()) else labels.dtype.kind
+
+
+def check_default(default: Any, classes: Labels) -> None:
+    """Reject a default of another type than the labels."""
+    if default is not None:
+        join_classes(classes, np.asarray([default]))
+
+
+def name_expert(label: Any) -> str:
+    """The expert's name for a label: 3 is '3'."""
+    return str(label)
+
+
+def make_scorer(scorer: str | Scorer | None, strength: float | None) -> Scorer | None:
+    """The scorer of that name, such as "token-ridge", or the one given; None if the fit chooses it."""
+    if scorer is None or scorer == AUTO:
+        if strength is not None:
+            raise InputError(
+                f"strength={strength!r} belongs to a scorer, and scorer={scorer!r} chooses it itself: name one, such "
+                "as scorer='blend', or leave strength out"
+            )
+        return None
+    made = _find_scorer(scorer) if isinstance(scorer, str) else check_strategies(scorer, None)[0]
+    if strength is None:
+        return made
+    if not is_dataclass(made) or "strength" not in {field.name for field in fields(made)}:
+        raise InputError(f"the scorer {made} has no strength: leave strength out")
+    return replace(made, strength=strength)
+
+
+def _find_scorer(name: str) -> Scorer:
+    known = {_spell(one): one for one in SCORERS.names()}
+    if _spell(name) not in known:
+        listed = ", ".join(map(repr, (AUTO, *known)))
+        raise InputError(f"unknown scorer {name!r}: there are {listed}; or pass an object, such as TokenRidge()")
+    made: Scorer = SCORERS.restore({"name": known[_spell(name)]})
+    return made
+
+
+def _spell(name: str) -> str:
+    """A class's name as the command line writes it: TokenRidge is token-ridge."""
+    return "".join(f"-{c.lower()}" if c.isupper() and place else c.lower() for place, c in enumerate(name))
+
+
+def load_embedding(embedding: Embedding | str | Path | None) -> Embedding:
+    """The embedding given, or read from its source; the default one for None."""
+    if embedding is None:
+        return Embedding.default()
+    return Embedding.load(embedding) if isinstance(embedding, (str, Path)) else check_embedding(embedding)
