@@ -7,6 +7,7 @@ as many copies as are kept at most, or if it is the last one that fitted into th
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -117,7 +118,7 @@ def deal_prompts(domains: Mapping[str, Statistics], embedding: Embedding, folds:
     if not isinstance(folds, int) or isinstance(folds, bool) or folds < 2:
         raise InputError(f"cross-validation needs at least 2 folds, found {folds!r}")
     samples = {name: _sample_of(domain) for name, domain in domains.items()}
-    groups = {name: _group_prompts(domains[name], sample) for name, sample in samples.items()}
+    groups = {name: Counter(sample.hashes.tolist()) for name, sample in samples.items()}  # copies of each prompt
     count = min(folds, max((len(own) for own in groups.values()), default=0))
     fold_of: dict[int, int] = {}  # of a hash
     totals = np.zeros(count, np.int64)
@@ -160,20 +161,11 @@ def _is_cut(domain: Statistics) -> bool:
     return len(sample) < domain.prompts and int(sample.kept.sum()) < domain.tokens
 
 
-def _group_prompts(domain: Statistics, sample: Sample) -> dict[int, int]:
-    """How many copies each prompt has, by its hash, in the order of the sample."""
-    found: dict[int, int] = {}
-    for value in sample.hashes.tolist():
-        found[value] = found.get(value, 0) + 1
-    return found
-
-
 def _find_risky(domain: Statistics, sample: Sample) -> set[int]:
     """The hashes of prompts of which the statistics may hold more than the sample."""
     values = set(sample.hashes[sample.kept < sample.lengths].tolist())
     if _is_cut(domain) and len(sample):
-        groups = _group_prompts(domain, sample)
-        values |= {value for value, copies in groups.items() if copies >= MAX_COPIES}
+        values |= {value for value, copies in Counter(sample.hashes.tolist()).items() if copies >= MAX_COPIES}
         values.add(int(sample.hashes[-1]))
     return values
 

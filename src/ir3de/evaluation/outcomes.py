@@ -24,7 +24,6 @@ from ir3de.fitting.outcomes import Row
 from ir3de.fitting.quality import CONSTANT, measure_gaps
 from ir3de.policies import StrongShare, check_share
 from ir3de.router import Router
-from ir3de.routing.decision import Decision
 from ir3de.scorers.expectation import Shrinkage
 from ir3de.statistics.outcomes import SCORE_UNIT
 
@@ -265,12 +264,6 @@ def find_pair(
     return strong, weak
 
 
-def measure_gap(decision: Decision, strong: str, weak: str) -> float:
-    """How far the router expects the strong model to lie above the weak one."""
-    values = dict(decision.quality)
-    return values[strong] - values[weak]
-
-
 def measure_order(gaps: npt.ArrayLike, scores: npt.ArrayLike) -> tuple[float, float, float, float] | None:
     """APGR, its standard error, CPT(50 %) and CPT(80 %) of prompts ordered by their gaps; ties share their gain.
 
@@ -349,7 +342,8 @@ def calibrate_strong_share(
     else:
         plain = router.with_policy(replace(router.policy, strong_share=None))
         routed = route_in_batches(plain, prompts, str)
-        gaps = [measure_gap(decision, *pair) for _, decisions in routed for decision in decisions]
+        values = [dict(decision.quality) for _, decisions in routed for decision in decisions]
+        gaps = [value[pair[0]] - value[pair[1]] for value in values]
     threshold = pick_share_threshold(gaps, share)
     chosen = StrongShare(*pair, share, threshold)
     reached = float((np.asarray(gaps) >= threshold).mean())

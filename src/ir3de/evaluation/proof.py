@@ -179,7 +179,9 @@ def _request_prompts(proof: Proof) -> str:
 
 def give_verdict(proof: Proof) -> tuple[str, ...]:
     """The findings in sentences, the most important first."""
-    sentences = [_judge_accuracy(proof)]
+    times, between = round(100 * proof.accuracy.value), _write_range(proof.accuracy)
+    right = f"On prompts like these the router names the right expert {times} times in 100"
+    sentences = [f"{right} ({between} at 95 % confidence)."]
     if differs_by_expert(proof):
         sentences.append(compare_by_expert(proof))
     sentences += [_compare(contender) for contender in proof.contenders]
@@ -187,14 +189,6 @@ def give_verdict(proof: Proof) -> tuple[str, ...]:
         sentences.append(more)
     found = judge(proof)
     return (*sentences, f"{found.words}.", *([found.advice] if found.advice else []))
-
-
-def _judge_accuracy(proof: Proof) -> str:
-    found = proof.accuracy
-    return (
-        f"On prompts like these the router names the right expert {round(100 * found.value)} times in 100 "
-        f"({_write_range(found)} at 95 % confidence)."
-    )
 
 
 def differs_by_expert(proof: Proof) -> bool:

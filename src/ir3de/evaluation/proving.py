@@ -47,6 +47,7 @@ from ir3de.fitting.inputs import read_by_label
 from ir3de.policies import Policy
 from ir3de.router import Router
 from ir3de.routing.decision import Decision, require_content
+from ir3de.routing.html import shorten_prompt
 from ir3de.statistics.counting import collect
 from ir3de.statistics.domain import Statistics
 from ir3de.statistics.sample import hash_text
@@ -196,14 +197,9 @@ class _Measured:
         self.decisions += _route(split.router, split.ids, texts)
         if contenders:
             self._measure_rivals(split, texts)
-        if curve and self._has_curve_prompts:
+        needs_points = curve and len(self.curve.get(1.0, ())) < ENOUGH_CURVE_PROMPTS
+        if needs_points and median(count_different(self.dealt.samples)) >= MIN_CURVE_PROMPTS:
             self._draw_curve(split, texts)
-
-    @property
-    def _has_curve_prompts(self) -> bool:
-        """Whether the curve needs another split, and there are enough prompts to leave most of them out."""
-        drawn = len(self.curve.get(1.0, ()))
-        return drawn < ENOUGH_CURVE_PROMPTS and median(count_different(self.dealt.samples)) >= MIN_CURVE_PROMPTS
 
     def _read(self, places: Indices) -> list[str]:
         """The texts of dealt prompts: as they were given, else from their tokens."""
@@ -327,15 +323,12 @@ class _Measured:
         """Some of the prompts, shortened, each once."""
         sign = -1 if surest else 1
         order = sorted(places.tolist(), key=lambda at: (sign * (self.decisions[at].confidence or 0.0), self.texts[at]))
-        return tuple(dict.fromkeys(_shorten(self.texts[at]) for at in order))[:most]
+        return tuple(dict.fromkeys(shorten_prompt(self.texts[at], MAX_EXAMPLE_CHARACTERS) for at in order))[:most]
 
     def _list_curve(self) -> tuple[CurvePoint, ...]:
-        return tuple(
-            CurvePoint(
-                round(share * self.training), estimate_weighted_share(np.array(right, bool), self._curve_weights)
-            )
-            for share, right in sorted(self.curve.items())
-        )
+        found = [(share, np.array(right, bool)) for share, right in sorted(self.curve.items())]
+        parts = [(round(share * self.training), right) for share, right in found]
+        return tuple(CurvePoint(n, estimate_weighted_share(right, self._curve_weights)) for n, right in parts)
 
     @property
     def _curve_weights(self) -> Floats:
@@ -360,11 +353,6 @@ def _route(router: Router, prompts: Sequence[npt.NDArray[Any]], texts: Sequence[
     free = router.with_policy(Policy(threshold=router.policy.threshold))
     routed = free.route_ids(prompts)
     return [require_content(decision, text) for decision, text in zip(routed, texts, strict=True)]
-
-
-def _shorten(text: str) -> str:
-    text = " ".join(text[: 4 * MAX_EXAMPLE_CHARACTERS].split())
-    return text if len(text) <= MAX_EXAMPLE_CHARACTERS else text[: MAX_EXAMPLE_CHARACTERS - 1] + "…"
 
 
 def has_sklearn() -> bool:

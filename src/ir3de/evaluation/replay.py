@@ -161,8 +161,9 @@ def replay_log(
             counts.count(row, decision)
             if on_move is not None and (decision.expert or decision.best) != row.expert:
                 on_move(row, decision)
-    if not counts.prompts:
-        why = f"{counts.without_text:,} rows are without it" if counts.without_text else "there are no rows"
+    if not counts.numbers["prompts"]:
+        without = counts.numbers["without_text"]
+        why = f"{without:,} rows are without it" if without else "there are no rows"
         raise InputError(
             f"nothing to replay, the log has no text: {why}. Set `logs.prompts: true` next to `logs.decisions` in the "
             "gateway's configuration, and let it serve for a while"
@@ -180,7 +181,7 @@ def _parse_rows(
             damage(error)
             continue
         if found is None:
-            counts.without_text += 1
+            counts.numbers["without_text"] += 1
         else:
             yield found
 
@@ -208,81 +209,57 @@ class _Sums:
 
 
 @dataclass
-class _Spent:
-    """Prompts, their tokens, and what they cost when they were served."""
-
-    prompts: int = 0
-    tokens_in: float = 0.0  # whole numbers
-    tokens_out: float = 0.0
-    cost: ExactSum = field(default_factory=ExactSum)
-
-    def add(self, tokens_in: float, tokens_out: float, cost: float) -> None:
-        self.prompts += 1
-        self.tokens_in += tokens_in
-        self.tokens_out += tokens_out
-        self.cost.add(cost)
-
-    def at(self, price_in: float, price_out: float) -> float:
-        """What the tokens cost at these prices for a million."""
-        return (self.tokens_in * price_in + self.tokens_out * price_out) / 1e6
-
-
-@dataclass
 class _Counts:
     """The counts that a report is made of."""
 
     experts: tuple[str, ...]
-    prompts: int = 0
-    without_text: int = 0
+    numbers: Counter[str] = field(default_factory=Counter)  # by the field of the report
     as_served: int = 0
     moves: Counter[tuple[str, str]] = field(default_factory=Counter)  # (then, now)
     confidence: _Sums = field(default_factory=_Sums)
     expected_score: _Sums = field(default_factory=_Sums)
-    more_confident: int = 0
-    less_confident: int = 0
-    abstained: list[int] = field(default_factory=lambda: [0, 0, 0])  # then, now, both
     prices: dict[str, tuple[float, float]] = field(default_factory=dict)
-    spent: dict[str, _Spent] = field(default_factory=dict)  # by expert now
+    spent: dict[str, tuple[Counter[str], ExactSum]] = field(default_factory=dict)  # by expert now: tokens, cost
 
     def count(self, row: LoggedDecision, decision: Decision) -> None:
         now = decision.expert or decision.best  # one of them answered
-        self.prompts += 1
+        change = self.confidence.add(row.confidence, decision.confidence)
+        self.expected_score.add(row.expected_score, decision.expected_score)
         self.moves[row.expert, now] += 1
         self.as_served += row.served == now
-        change = self.confidence.add(row.confidence, decision.confidence)
-        self.more_confident += change > CLEAR_CONFIDENCE_CHANGE
-        self.less_confident += change < -CLEAR_CONFIDENCE_CHANGE
-        self.expected_score.add(row.expected_score, decision.expected_score)
-        self.abstained[0] += row.abstained
-        self.abstained[1] += decision.abstained
-        self.abstained[2] += row.abstained and decision.abstained
+        self.numbers.update(
+            prompts=1,
+            more_confident=change > CLEAR_CONFIDENCE_CHANGE,
+            less_confident=change < -CLEAR_CONFIDENCE_CHANGE,
+            abstained_before=row.abstained,
+            abstained_after=decision.abstained,
+            abstained_both=row.abstained and decision.abstained,
+        )
         if row.price is not None:
             self.prices[row.served] = row.price
         if row.tokens is not None and row.cost is not None:
-            self.spent.setdefault(now, _Spent()).add(*row.tokens, row.cost)
+            tokens, cost = self.spent.setdefault(now, (Counter(), ExactSum()))
+            tokens.update(prompts=1, read=row.tokens[0], written=row.tokens[1])
+            cost.add(row.cost)
 
     def report(self) -> ReplayReport:
         names = tuple(dict.fromkeys((*self.experts, *sorted(then for then, _ in self.moves))))
-        kept = sum(count for (then, now), count in self.moves.items() if then == now)
-        confidence, expected_score = self.confidence.means(), self.expected_score.means()
+        prompts, kept = self.numbers["prompts"], sum(self.moves[name, name] for name in names)
+        before, after = self.confidence.means()
+        score_before, score_after = self.expected_score.means()
+        numbers: dict[str, Any] = {name: self.numbers[name] for name in ("without_text", *self.numbers)}
         return ReplayReport(
             experts=names,
-            prompts=self.prompts,
-            without_text=self.without_text,
-            agreement=kept / self.prompts,
-            served_agreement=self.as_served / self.prompts,
+            agreement=kept / prompts,
+            served_agreement=self.as_served / prompts,
             matrix=tuple(tuple(self.moves[then, now] for now in names) for then in names),
             changes={name: self._change(name) for name in names},
-            confidence_before=confidence[0],
-            confidence_after=confidence[1],
-            expected_score_before=expected_score[0],
-            expected_score_after=expected_score[1],
-            more_confident=self.more_confident,
-            less_confident=self.less_confident,
-            abstained_before=self.abstained[0],
-            abstained_after=self.abstained[1],
-            abstained_both=self.abstained[2],
+            confidence_before=before,
+            confidence_after=after,
+            expected_score_before=score_before,
+            expected_score_after=score_after,
             costs=self._costs(),
+            **numbers,
         )
 
     def _change(self, name: str) -> ExpertChange:
@@ -292,12 +269,12 @@ class _Counts:
         return ExpertChange(before, after, kept, before - kept, after - kept)
 
     def _costs(self) -> ReplayCosts | None:
-        known = {name: spent for name, spent in self.spent.items() if name in self.prices}
+        known = [(self.prices[name], *spent) for name, spent in self.spent.items() if name in self.prices]
         if not known or not any(map(any, self.prices.values())):
             return None
-        then = math.fsum(float(spent.cost) for spent in known.values())
-        now = math.fsum(spent.at(*self.prices[name]) for name, spent in known.items())
-        return ReplayCosts(sum(spent.prompts for spent in known.values()), then, now)
+        now = [(tokens["read"] * read + tokens["written"] * written) / 1e6 for (read, written), tokens, _ in known]
+        prompts = sum(tokens["prompts"] for _, tokens, _ in known)
+        return ReplayCosts(prompts, math.fsum(float(cost) for *_, cost in known), math.fsum(now))
 
 
 def route_turns(router: Router, turns: Iterable[str]) -> Decision:

@@ -35,7 +35,6 @@ FOLDER = Path(__file__).with_name("templates")
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 SURE = 0.9  # the confidence of the example
 FRONTIER_ROWS = 8  # at most, of the table next to the frontier
-MAX_PROMPT_CHARS = 280
 MAX_PROMPTS = 40  # of each expert, that are explained
 MAX_WORDS = 8  # of each expert
 MIN_LETTERS, MAX_LETTERS = 2, 30  # of a word
@@ -82,7 +81,7 @@ def write_page(subject: Subject) -> str:
     answered = abstained.answered_accuracy
     here = None if answered is None else (1 - abstained.share.value, answered.value)
     templates = load_templates(FOLDER)
-    templates.filters |= {"percent": percent, "points": _write_points, "number": _write_number, "cut": _cut_prompt}
+    templates.filters |= {"percent": percent, "points": _write_points, "number": _write_number}
     return templates.get_template("report.html").render(
         subject=subject,
         proof=proof,
@@ -170,12 +169,6 @@ def _write_number(value: float) -> str:
     ('0.33', '2')
     """
     return f"{value:.2f}".rstrip("0").rstrip(".")
-
-
-def _cut_prompt(text: str) -> str:
-    """A prompt on one line, not too long."""
-    text = " ".join(text[: 4 * MAX_PROMPT_CHARS].split())
-    return text if len(text) <= MAX_PROMPT_CHARS else text[: MAX_PROMPT_CHARS - 1] + "…"
 
 
 def find_words(router: Router, domains: Mapping[str, Iterable[str]]) -> dict[str, tuple[SpokenWord, ...]]:

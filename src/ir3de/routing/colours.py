@@ -83,10 +83,7 @@ PALETTE: Mapping[str, tuple[str, str]] = {  # on a light ground, and on a dark o
     "trying": ("#8a5a00", "#eab75a"),
     "column": ("#9a9488", "#73767f"),
     "full": ("58%", "46%"),  # how much of an expert's colour the strongest word has
-    "shadow": (
-        "0 1px 2px rgb(40 34 20 / 5%), 0 6px 24px -12px rgb(40 34 20 / 12%)",
-        "0 1px 2px rgb(0 0 0 / 30%)",
-    ),
+    "shadow": ("0 1px 2px rgb(40 34 20 / 5%), 0 6px 24px -12px rgb(40 34 20 / 12%)", "0 1px 2px rgb(0 0 0 / 30%)"),
     **{f"e{place}": (colour.light, colour.dark) for place, colour in enumerate(COLOURS)},
 }
 

@@ -159,11 +159,7 @@ def compare(decision: Decision) -> tuple[str, ...]:
 
 
 def _explain_words(
-    compiled: CompiledRouter,
-    ids: Ids,
-    texts: Sequence[str],
-    counted: npt.NDArray[np.bool_],
-    compared: Sequence[str],
+    compiled: CompiledRouter, ids: Ids, texts: Sequence[str], counted: npt.NDArray[np.bool_], compared: Sequence[str]
 ) -> tuple[Word, ...]:
     """The words with their contributions: nothing in a prompt without a known token."""
     starts = find_words(texts)

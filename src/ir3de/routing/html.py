@@ -48,7 +48,7 @@ def load_templates(folder: Path) -> Environment:
         return _BREAK.sub(" ", _TAG_BREAK.sub("", text))
 
     made = Environment(autoescape=True, loader=FunctionLoader(read), undefined=StrictUndefined, finalize=_clean)
-    made.filters |= {"count": count, "signed": format_signed, "shorten": shorten}
+    made.filters |= {"count": count, "signed": format_signed, "shorten": shorten, "shorten_prompt": shorten_prompt}
     made.globals |= {
         "find_colour": find_colour, "find_colours": find_colours, "count_digits": count_digits,
         "max_ranked": MAX_RANKED, "max_listed": MAX_LISTED, "max_words": MAX_WORDS, "max_turns": MAX_TURNS,
@@ -75,6 +75,11 @@ def count(number: int, what: str = "") -> str:
 def shorten(text: str, longest: int = MAX_WORD_CHARACTERS) -> str:
     """The beginning of a long text."""
     return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def shorten_prompt(text: str, longest: int) -> str:
+    """A prompt on one line, not too long."""
+    return shorten(" ".join(text[: 4 * longest].split()), longest)
 
 
 def count_digits(decision: Any) -> int:

@@ -15,10 +15,7 @@ from typing import Any, NamedTuple
 from ir3de.errors import InputError, describe_value
 
 # text that applications put around the user's words: it is not routed on
-ENVELOPES = (
-    "<system-reminder>.*?</system-reminder>",
-    "<environment_details>.*?</environment_details>",
-)
+ENVELOPES = ("<system-reminder>.*?</system-reminder>", "<environment_details>.*?</environment_details>")
 _TEXTS = frozenset(("text", "input_text", "output_text"))
 _IMAGES = frozenset(("image_url", "input_image", "image"))
 _AUDIO = frozenset(("input_audio", "audio"))
@@ -143,7 +140,7 @@ def find_envelope_mark(envelopes: Sequence[str]) -> str:
 @lru_cache(maxsize=64)
 def compile_envelopes(patterns: tuple[str, ...]) -> list[Callable[[str], str]]:
     """One function for each pattern, which removes it from a text."""
-    return [_compile_envelope(one) for one in patterns]
+    return list(map(_compile_envelope, patterns))
 
 
 def _compile_envelope(pattern: str) -> Callable[[str], str]:

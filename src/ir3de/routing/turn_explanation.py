@@ -115,8 +115,9 @@ def explain_turn(
     compiled: CompiledRouter, tokenizer: Pieces, fields: Sequence[tuple[Any, ...]], last: int
 ) -> TurnExplanation:
     """Explain the decision of a turn. `fields` are those of the `TurnRecord` of every turn."""
-    records, factors, leads = _find_leads(compiled, fields, last)
+    records, factors = _find_counted(fields, last)
     decision = records[last].decision
+    leads = _measure_leads(compiled, decision, factors, records)
     tokens = {turn: factor * records[turn].tokens for turn, factor in factors.items()}
     whole = sum(tokens.values())
     weights = tuple(
@@ -126,7 +127,9 @@ def explain_turn(
     _, decided, why = _give_reason(fields, last, leads)
 
     def explain_words() -> Explanation:
-        pieces = tokenizer.pieces(_find_read_text(records[decided]), compiled.cap)
+        record = records[decided]  # the paste is read where the user's words have no content
+        read = record.paste if record.paste and not record.content else record.words
+        pieces = tokenizer.pieces(read, compiled.cap)
         return explain(compiled, pieces, tokenizer.unknown_id, about=decision)
 
     return TurnExplanation(last, decision, decided, why == "new subject", why, weights, explain_words)
@@ -134,15 +137,8 @@ def explain_turn(
 
 def find_reason(compiled: CompiledRouter, fields: Sequence[tuple[Any, ...]], last: int) -> TurnReason:
     """Which turn decided a turn, and why: a part of `explain_turn`, without weights and words."""
-    return _give_reason(fields, last, _find_leads(compiled, fields, last)[2])
-
-
-def _find_leads(
-    compiled: CompiledRouter, fields: Sequence[tuple[Any, ...]], last: int
-) -> tuple[dict[int, TurnRecord], dict[int, float], dict[int, float]]:
-    """The records of the turns that still count, what is left of their weight, and their shares of the lead."""
     records, factors = _find_counted(fields, last)
-    return records, factors, _measure_leads(compiled, records[last].decision, factors, records)
+    return _give_reason(fields, last, _measure_leads(compiled, records[last].decision, factors, records))
 
 
 def _give_reason(fields: Sequence[tuple[Any, ...]], last: int, leads: Mapping[int, float]) -> TurnReason:
@@ -190,8 +186,3 @@ def _measure_leads(
         leads[turn] = scale * float(values[first] - values[others[0]])
     whole = sum(map(abs, leads.values()))
     return {turn: lead / whole if whole else 1.0 / len(leads) for turn, lead in leads.items()}
-
-
-def _find_read_text(record: TurnRecord) -> str:
-    """The part of a turn whose tokens decided: the user's words, or the paste where those have no content."""
-    return record.paste if record.paste and not record.content else record.words
