@@ -19,10 +19,14 @@ from ir3de.evaluation import evaluate, prove
 from ir3de.policies import Policy
 from ir3de.routing.colours import COLOURS, find_colour
 from ir3de.routing.explanation import tabulate_words
-from ir3de.routing.html import MAX_LISTED, MAX_RANKED, MAX_WORDS, STRONGEST, format_signed
+from ir3de.routing.html import FOLDER, format_signed, load_templates
 from laws import STRANGE, wordy
 from legibility import contrast, mixed, rgb
 
+TEMPLATE = load_templates(FOLDER).get_template("notebook.html").module
+MAX_LISTED, MAX_RANKED, MAX_WORDS, STRONGEST = (
+    getattr(TEMPLATE, name) for name in ("max_listed", "max_ranked", "max_words", "strongest_opacity")
+)
 CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 PROMPT = "Is this contract void? The contract!"
 TAGS = {"div", "style", "p", "b", "small", "table", "thead", "tbody", "tr", "th", "td", "span", "i", "bdi"}

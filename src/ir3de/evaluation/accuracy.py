@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ir3de.corpora.labelled import Labelled, prompts_of, read_experts
 from ir3de.errors import InputError
-from ir3de.evaluation.intervals import ExactSum, JSONReport, write_percent
+from ir3de.evaluation.intervals import ExactSum, JSONReport
 from ir3de.evaluation.prompts import PromptMemory, route_in_batches
 from ir3de.fitting.domains import require_experts, require_router
 from ir3de.router import Router
@@ -111,20 +111,8 @@ class Report(JSONReport):
         shown = ", ".join(f"{name}={getattr(self, name):.3f}" for name in figures)
         return f"Report(prompts={self.prompts}, {shown}, abstained={self.abstained}, …)"
 
-    def _repr_html_(self) -> str:  # what notebooks show
-        rows = [
-            (name, f"{self.sizes[name]:,}", write_percent(self.recall[name]), write_percent(self.precision[name]))
-            for name in self.experts
-        ]
-        summary = (
-            f"Accuracy {write_percent(self.accuracy)}: the share of the prompts whose most probable expert is their "
-            f"own; mean over experts {write_percent(self.mean_accuracy)}. "
-            f"Calibration error {write_percent(self.calibration_error)}. "
-            f"The router abstained on {self.abstained:,} prompts."
-        )
-        heads = "expert", "prompts", "recall", "precision"
-        title = f"Report: {self.prompts:,} prompts"
-        return draw("figures", title=title, sentences=[summary], heads=heads, rows=rows, experts=self.experts)
+    def _repr_html_(self) -> str:
+        return draw("report", report=self)
 
 
 def evaluate(

@@ -126,15 +126,6 @@ def _expect_gains(patterns: npt.NDArray[np.int64], weights: Floats) -> Floats:
     return np.asarray(last * shrink)
 
 
-def write_percent(share: float | None) -> str:
-    """A share with one digit after the point; a dash for None.
-
-    >>> write_percent(0.9342), write_percent(None)
-    ('93.4 %', '–')
-    """
-    return "–" if share is None else f"{100 * share:.1f} %"
-
-
 def write_points(difference: float) -> str:
     """A difference of shares, in points, with its sign.
 

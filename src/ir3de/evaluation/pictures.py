@@ -14,7 +14,7 @@ from ir3de.evaluation.accuracy import ReliabilityBin
 from ir3de.evaluation.frontier import Frontier
 from ir3de.evaluation.intervals import Estimate
 from ir3de.evaluation.proof import CurvePoint
-from ir3de.routing.html import count
+from ir3de.routing.html import count, write_percent
 
 WIDTH, HEIGHT = 460.0, 290.0
 LEFT, RIGHT, TOP, BOTTOM = 60.0, 18.0, 12.0, 44.0  # margins, for the numbers and the names of the axes
@@ -32,12 +32,8 @@ Counts = npt.NDArray[np.int64]
 
 
 def percent(share: float | None) -> str:
-    """A share with one digit after the point; a dash for None.
-
-    >>> percent(0.9342).replace("\\u202f", " "), percent(None)
-    ('93.4 %', '–')
-    """
-    return "–" if share is None else f"{100 * share:.1f}{NARROW}%"
+    """A share with one digit after the point, as `write_percent` writes it, with a narrow space."""
+    return write_percent(share).replace(" ", NARROW)
 
 
 def short_percent(share: float) -> str:

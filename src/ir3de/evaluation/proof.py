@@ -14,10 +14,10 @@ from typing import Literal
 from ir3de.errors import name_some
 from ir3de.evaluation.accuracy import ReliabilityBin
 from ir3de.evaluation.frontier import Frontier
-from ir3de.evaluation.intervals import Estimate, JSONReport, write_percent, write_points
+from ir3de.evaluation.intervals import Estimate, JSONReport, write_points
 from ir3de.evaluation.prompts import NOTABLE
 from ir3de.router import Router
-from ir3de.routing.html import draw
+from ir3de.routing.html import draw, write_percent
 from ir3de.statistics.sample import MAX_COPIES, MAX_PROMPTS
 
 TFIDF = "TF-IDF + logistic regression"
@@ -118,14 +118,8 @@ class Proof(JSONReport):
         shown = f"accuracy={self.accuracy.value:.3f} ({interval}), abstained={self.abstained.count}"
         return f"Proof({self.method}, prompts={self.prompts}, {shown}, …)"
 
-    def _repr_html_(self) -> str:  # what notebooks show
-        rows = [("this router", _write_share(self.accuracy), "")]
-        for one in self.contenders:
-            lead = f"{write_points(one.difference.value)} {_write_points_range(one.difference)}"
-            rows.append((one.name, _write_share(one.accuracy), lead))
-        title = f"Proof: {self.method}, {self.prompts:,} prompts"
-        heads = "on the same prompts", "accuracy (95 %)", "router leads by"
-        return draw("figures", title=title, sentences=self.verdict, heads=heads, rows=rows, experts=())
+    def _repr_html_(self) -> str:
+        return draw("proof", proof=self)
 
 
 @dataclass(frozen=True)
@@ -272,10 +266,6 @@ def _describe_weights(proof: Proof, can_be_held: int) -> str:
         f"Shares are weighted to the mix of all {proof.known:,} prompts, because {reason}; counts are of held-out "
         "prompts."
     )
-
-
-def _write_share(found: Estimate) -> str:
-    return f"{write_percent(found.value)} ({_write_range(found)})"
 
 
 def _write_range(found: Estimate) -> str:

@@ -216,7 +216,8 @@ def _gone(receipt: Entry, router: RouterParts) -> Check:
     assert change.given is not None and change.expert is not None
     digest, claim = change.given.digest, f"what was taken from '{change.expert}' is not in the router"
     if change.given.id is None:
-        there = _digest(router, change.expert) == change.before
+        found = router.training.counted_statistics(router.embedding()).get(change.expert)
+        there = found is not None and found.digest == change.before
         return Check(claim, not there, "the expert is there again" if there else f"no expert '{change.expert}'")
     given = [(name, one) for name, all_of_it in _contributions(router).items() for one in all_of_it]
     holders = [f"{one.id} of '{name}'" for name, one in given if digest == one.digest or digest in one.parts]
@@ -238,12 +239,6 @@ def _adds_up(receipt: Entry, router: RouterParts, contribution: Contribution) ->
         return
     total = left.without_sample() + contribution.statistics().without_sample()
     yield Check(claim, total.digest == change.before, f"{total.digest[:16]} before, {left.digest[:16]} now")
-
-
-def _digest(router: RouterParts, expert: str) -> str | None:
-    """The digest of all that an expert was given, as the ledger records it."""
-    found = router.training.counted_statistics(router.embedding()).get(expert)
-    return None if found is None else found.digest
 
 
 def _contributions(router: RouterParts) -> dict[str, tuple[Contribution, ...]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from decimal import ROUND_HALF_UP, Decimal
 from functools import cache
 from pathlib import Path
@@ -14,13 +13,8 @@ from ir3de.routing.colours import find_colour, find_colours
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-MAX_RANKED = 5  # experts of a decision
-MAX_LISTED = 12  # experts of a router
+FOLDER = Path(__file__).with_name("templates")
 MAX_ROWS = 10  # of a table of words
-MAX_WORDS = 300  # drawn of a prompt
-MAX_TURNS = 10
-STRONGEST = 0.38  # how opaque the colour of the strongest word is
-WEAK_SHARE = 0.05  # of the strongest word's contribution: what has less gets no colour
 MAX_WORD_CHARACTERS = 20
 NOTHING = "·"  # in place of a number that is rounded to zero
 _BREAK = re.compile(r"\n\s*")
@@ -29,10 +23,9 @@ _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
 
 def draw(part: str, **values: Any) -> str:
-    """What a notebook shows of a part: "decision", "explanation", "turn", "router" or "figures"."""
-    macros = load_templates(Path(__file__).with_name("templates")).get_template("notebook.html").module
-    drawn: Callable[..., str] = getattr(macros, f"draw_{part}")
-    return str(drawn(**values))
+    """What a notebook shows of a "decision", an "explanation", a "turn", a "router", a "report" or a "proof"."""
+    macros = load_templates(FOLDER).get_template("notebook.html").module
+    return str(getattr(macros, f"draw_{part}")(**values))
 
 
 @cache
@@ -48,12 +41,9 @@ def load_templates(folder: Path) -> Environment:
         return _BREAK.sub(" ", _TAG_BREAK.sub("", text))
 
     made = Environment(autoescape=True, loader=FunctionLoader(read), undefined=StrictUndefined, finalize=_clean)
-    made.filters |= {"count": count, "signed": format_signed, "shorten": shorten, "shorten_prompt": shorten_prompt}
-    made.globals |= {
-        "find_colour": find_colour, "find_colours": find_colours, "count_digits": count_digits,
-        "max_ranked": MAX_RANKED, "max_listed": MAX_LISTED, "max_words": MAX_WORDS, "max_turns": MAX_TURNS,
-        "strongest_opacity": STRONGEST, "weak_share": WEAK_SHARE,
-    }  # fmt: skip
+    made.filters |= {"count": count, "percent": write_percent, "signed": format_signed}
+    made.filters |= {"shorten": shorten, "shorten_prompt": shorten_prompt}
+    made.globals |= {"find_colour": find_colour, "find_colours": find_colours, "count_digits": count_digits}
     return made
 
 
@@ -70,6 +60,15 @@ def count(number: int, what: str = "") -> str:
     ('1 prompt', '1,200 prompts', '1,200')
     """
     return f"{number:,} {what}{'' if number == 1 else 's'}" if what else f"{number:,}"
+
+
+def write_percent(share: float | None) -> str:
+    """A share with one digit after the point; a dash for None.
+
+    >>> write_percent(0.9342), write_percent(None)
+    ('93.4 %', '–')
+    """
+    return "–" if share is None else f"{100 * share:.1f} %"
 
 
 def shorten(text: str, longest: int = MAX_WORD_CHARACTERS) -> str:
