@@ -174,11 +174,12 @@ from contextlib import closing
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import exchange_records as made
+from ir3de_gateway.store.workers import WorkerPlace, get_worker_folder
 from ir3de_gateway.telemetry.observer import Observer
 from starlette.requests import Request
 
 async def main():
-    observer = Observer(made.live(made.log_paths(Path(sys.argv[2]))))
+    observer = Observer(made.live(made.log_paths(Path(sys.argv[2]))), WorkerPlace(get_worker_folder()))
     observer.handle_sighup()
     for line in sys.stdin:
         asked = line.split()
@@ -257,7 +258,7 @@ def test_a_place_is_free_when_its_worker_ends_however_it_ends(tmp_path: Path) ->
         worker.wait()
         assert [place.is_alive(number) for number in range(3)] == [True, False, False]
     assert WorkerPlace(tmp_path).number == 1
-    place.leave()
+    place.close()
     assert WorkerPlace(tmp_path).number == 0
 
 
@@ -274,7 +275,7 @@ def test_a_new_worker_counts_on_where_the_one_before_it_ended(tmp_path: Path) ->
         assert value(text, "ir3de_upstream_seconds_bucket", expert="law", le="0.5") == number
         assert value(text, "ir3de_upstream_seconds_sum", expert="law") == pytest.approx(0.4 * number)
         assert value(text, "ir3de_in_flight", expert="law") == 5
-        place.leave()
+        place.close()
 
 
 def test_metrics_of_a_worker_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ def test_places_of_three_workers_are_never_overdrawn_nor_lost(
         assert served == done.count(None)
         assert [(worker.in_use, worker.waiting) for worker in workers] == [(0, 0)] * 3
         for table in [worker._row.table for worker in workers]:  # there are many examples
-            table._place.leave()
+            table._place.close()
             os.close(table._file)
 
     asyncio.run(asyncio.wait_for(play(), 60))

@@ -21,7 +21,8 @@ from ir3de_gateway.hooks.runner import HookRunner, load_hooks
 from ir3de_gateway.keys.registry import CHECK_INTERVAL_S, KeyRegistry, read_keys_in_force
 from ir3de_gateway.requests.answer_cache import AnswerCache
 from ir3de_gateway.requests.client import StallWatch
-from ir3de_gateway.store.pins import TIDY_INTERVAL_S, Pins, create_pins
+from ir3de_gateway.store import open_store
+from ir3de_gateway.store.pins import TIDY_INTERVAL_S
 from ir3de_gateway.store.workers import get_worker_folder
 from ir3de_gateway.telemetry.observer import Observer
 from ir3de_gateway.telemetry.tracing import Tracing
@@ -43,11 +44,18 @@ class Gateway:
         self.opened_at = int(time())
         self._background: list[asyncio.Task[None]] = []
         self._temporary_state: tempfile.TemporaryDirectory[str] | None = None
-        self.observer = Observer(self.live)
+        server, pinning = snapshot.config.server, snapshot.config.routing.pinning
+        self.store = open_store(
+            state_folder,
+            workers=server.workers,
+            counts_keys=server.keys_file is not None,
+            pin_seconds=pinning.ttl,
+            stored_seconds=pinning.stored_ttl,
+        )
+        self.observer = Observer(self.live, self.store.counts)
         self.tracing: Tracing | None = self.observer.tracing
-        pinning = snapshot.config.routing.pinning
-        self.pins: Pins = create_pins(pinning.ttl, state_folder or get_worker_folder(), pinning.stored_ttl)
-        self.keys = KeyRegistry(snapshot.config.server, state_folder)
+        self.pins = self.store.pins
+        self.keys = KeyRegistry(server, self.store.limits)
         if self.keys.path is not None:
             self.observer.metrics.keys = self.keys
         self.stalls = StallWatch()
@@ -126,9 +134,8 @@ class Gateway:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
         self.transport.close()
-        self.pins.close()
-        self.keys.close()
         self.observer.close()
+        self.store.close()
         if self._temporary_state is not None:
             self._temporary_state.cleanup()
 

@@ -30,7 +30,7 @@ class Upload(Part):
     """A file of texts or statistics."""
 
     name: Annotated[str, Field(min_length=1, max_length=1_000)]
-    """Its suffix tells the format: law.jsonl.gz, law.txt, law.stats"""
+    """Its suffix determines the format: law.jsonl.gz, law.txt, law.stats"""
     content: str
     """The file in base64."""
 

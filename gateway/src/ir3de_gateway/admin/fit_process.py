@@ -31,7 +31,7 @@ from ir3de_gateway.background import STOP_CHECK_S, Stopped
 
 STATISTICS_SUFFIXES = (".stats", ".safetensors")
 
-_REFUSED_STATUS = 3  # exit status of a refusal; standard output says why
+_REJECTED_STATUS = 3  # exit status of a rejection; standard output has the reason
 _GRACE_S = 10.0  # after its limit of time a process that was not ended ends itself
 _MAX_OUTPUT_BYTES = 100_000  # read of what the process prints
 _DISK_FULL = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
@@ -63,7 +63,7 @@ class FitOrder:
 
 
 def fit(order: FitOrder, stop: threading.Event | None = None) -> dict[str, Any] | None:
-    """Carry out an order in a child process: the router before and after. If it refuses, the same error is raised here.
+    """Carry out an order in a child process: the router before and after. An error of the child is raised here.
 
     The child must never import a file that a client uploaded. `-P` keeps the current folder out of its module path,
     and the current folder is empty anyway.
@@ -73,26 +73,26 @@ def fit(order: FitOrder, stop: threading.Event | None = None) -> dict[str, Any] 
         empty.mkdir()
         (folder / "order.json").write_text(json.dumps(asdict(order)))
         command = [sys.executable, "-P", "-m", "ir3de_gateway.admin.fit_process", str(folder / "order.json")]
-        with (folder / "output").open("w+b") as output, (folder / "errors").open("w+b") as complaints:
-            status = _run(command, order, stop or threading.Event(), cwd=empty, stdout=output, stderr=complaints)
-            printed, complaint = (_read_end(file) for file in (output, complaints))
-    if status == _REFUSED_STATUS:
-        refusal = json.loads(printed)
-        message = refusal["message"].replace(order.file, order.file_name) if order.file else refusal["message"]
-        if refusal["kind"] == FitFailed.__name__:
+        with (folder / "output").open("w+b") as output, (folder / "errors").open("w+b") as errors_file:
+            status = _run(command, order, stop or threading.Event(), cwd=empty, stdout=output, stderr=errors_file)
+            printed, printed_errors = (_read_end(file) for file in (output, errors_file))
+    if status == _REJECTED_STATUS:
+        rejection = json.loads(printed)
+        message = rejection["message"].replace(order.file, order.file_name) if order.file else rejection["message"]
+        if rejection["kind"] == FitFailed.__name__:
             raise FitFailed(message)
-        kind: Any = getattr(errors, refusal["kind"], InputError)
-        refused: Exception = kind.__new__(kind, message)
-        refused.args = (message,)
-        raise refused
-    if status == -signal.SIGABRT:  # so ends what is not written in Python when it gets no memory
+        kind: Any = getattr(errors, rejection["kind"], InputError)
+        error: Exception = kind.__new__(kind, message)
+        error.args = (message,)
+        raise error
+    if status == -signal.SIGABRT:  # native code ends like this without memory
         raise InputError(_describe_memory(order))
     if status < 0:
         raise FitFailed(
             f"the fit of '{order.name}' was killed by signal {-status}: perhaps memory ran out, it takes about 500 MB"
         )
     if status:
-        last = (complaint.strip().splitlines() or ["no message"])[-1]
+        last = (printed_errors.strip().splitlines() or ["no message"])[-1]
         raise FitFailed(f"the fit of '{order.name}' ended with status {status}: {last}")
     found: dict[str, Any] | None = json.loads(printed)
     return found
@@ -201,12 +201,12 @@ def main(path: str) -> int:
         json.dump(found, sys.stdout)
         return 0
     except MemoryError:
-        refusal = {"kind": InputError.__name__, "message": _describe_memory(order)}
+        rejection = {"kind": InputError.__name__, "message": _describe_memory(order)}
     except IR3DEError as error:
         is_disk_full = isinstance(error.__cause__, OSError) and error.__cause__.errno in _DISK_FULL
-        refusal = {"kind": FitFailed.__name__ if is_disk_full else type(error).__name__, "message": str(error)}
-    json.dump(refusal, sys.stdout)
-    return _REFUSED_STATUS
+        rejection = {"kind": FitFailed.__name__ if is_disk_full else type(error).__name__, "message": str(error)}
+    json.dump(rejection, sys.stdout)
+    return _REJECTED_STATUS
 
 
 def _end_with_parent() -> None:

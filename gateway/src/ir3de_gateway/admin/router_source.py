@@ -55,7 +55,7 @@ class FetchError(ArtifactError):
 
 
 class FetchBudget:
-    """What is left of the time and the bytes that a router may take. Once `stop` is set, nobody waits for it."""
+    """What is left of the time and the bytes that a router may take. It ends once `stop` is set."""
 
     def __init__(
         self, seconds: float = 120.0, router_bytes: int = 4_000_000_000, stop: threading.Event | None = None
@@ -196,9 +196,7 @@ class AddressSource(FolderSource):
         def keep(piece: bytes) -> None:
             content.extend(piece)
             if len(content) > MAX_HEADER_BYTES:
-                raise FetchError(
-                    f"{self._shown}/{ROUTER_HEADER_FILE} is larger than {MAX_HEADER_BYTES:,} bytes: it is no router's"
-                )
+                raise FetchError(f"{self._shown}/{ROUTER_HEADER_FILE} is larger than {MAX_HEADER_BYTES:,} bytes")
 
         self._stream(ROUTER_HEADER_FILE, keep, budget)
         return bytes(content)
@@ -335,7 +333,7 @@ class RouterFollower:
     def _open(self, folder: Path, content: bytes) -> LoadedRouter:
         from ir3de import Router
 
-        is_fetched = folder.parent == self._cache  # nobody else writes there: it can be mapped as it is
+        is_fetched = folder.parent == self._cache  # only the gateway writes there: it can be mapped as it is
         header = parse_header(content, folder)
         parts = load_described(folder, header, mapped=True, derived=None if is_fetched else self._cache)
         self._has_loaded = True

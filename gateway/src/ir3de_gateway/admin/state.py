@@ -2,12 +2,12 @@
 
     state.json            experts added, replaced and removed, and the router; written last, in one step
     router-<digest>/      the router as /admin changed it
-    audit.jsonl           who changed what, one line per change
+    audit.jsonl           one line per change, with its author
     gateway.json          what is served, where a command line named it
     cache/                routers that were fetched, and the files that workers map; may be deleted
 
 `state.json` also holds the audit line of its last change. If a crash prevents the line, it is written later from there.
-Nobody but the gateway's own user may read the files: they name endpoints, and who changed what.
+Only the gateway's own user may read the files: they name endpoints, and the authors of changes.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class State:
         return replace(self, experts=tuple(experts.values()), removed=removed)
 
     def without(self, name: str, base: Config) -> State:
-        """The state without that expert; `base` says whether the configuration has it."""
+        """The state without that expert; `base` is the configuration, which may have it."""
         experts = tuple(own for own in self.experts if own.name != name)
         gone = (name,) if name in base.by_name and name not in self.removed else ()
         drained = {expert: labels for expert, labels in self.drained.items() if expert != name}

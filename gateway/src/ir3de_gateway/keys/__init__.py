@@ -1,1 +1,1 @@
-"""Who asks, and how much they may: named keys, their limits, and what each of them has used."""
+"""Named keys of clients: the keys file, their limits, and what each of them has used."""

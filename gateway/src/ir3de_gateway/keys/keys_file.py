@@ -54,13 +54,13 @@ class KeyEntry(Part):
     key_env: Variable | None = None
     """The variable that holds the key, instead of its hash."""
     scopes: tuple[Scope, ...] = ("inference", "route", "models")
-    """What it may do: ask experts, ask for decisions, list models, read /metrics, change the gateway through /admin."""
+    """What it may do: request answers of experts, request decisions, list models, read /metrics, change the gateway through /admin."""
     experts: tuple[str, ...] | None = None
     """The experts that may answer it; by default all."""
     expires: str | None = None
     """The day until which it works (UTC), or the moment: 2027-01-31, 2027-01-31T12:00:00+01:00"""
     disabled: bool = False
-    """Whether it is switched off."""
+    """Whether it is rejected."""
     limits: KeyLimits = KeyLimits()
     """How much it may use."""
 
@@ -100,7 +100,7 @@ class KeysFile(Part):
     version: Literal[1] = 1
     """Version of this format."""
     keys: tuple[KeyEntry, ...] = Field(max_length=MAX_KEYS)
-    """The keys; with an empty list nobody has access."""
+    """The keys; with an empty list, no client has access."""
 
     @model_validator(mode="after")
     def _differ(self) -> Self:

@@ -19,7 +19,7 @@ from ir3de_gateway.config.experts import read_variable
 from ir3de_gateway.config.models import Server
 from ir3de_gateway.keys.client_key import ANYBODY, ClientKey, build_unreadable_error
 from ir3de_gateway.keys.keys_file import KeyEntry, KeysFile, parse_moment, read_keys_file
-from ir3de_gateway.store.limits import FileLimits, Limits
+from ir3de_gateway.store.limits import Limits, LimitStore
 from ir3de_gateway.store.numbers import DamagedNumbersError
 from ir3de_gateway.store.usage import REQUESTS, TOKENS, Used
 from ir3de_gateway.store.workers import WorkerNotes, get_worker_folder, is_first_report
@@ -47,9 +47,10 @@ def list_environment_keys(server: Server) -> list[tuple[str, str]]:
 class KeyRegistry:
     """The keys by their hashes. A new keys file replaces all of them at once; an invalid one changes nothing."""
 
-    def __init__(self, server: Server, state_folder: Path | None = None) -> None:
+    def __init__(self, server: Server, limits: LimitStore | None = None) -> None:
+        """`limits` counts what keys use; without it, nothing is counted."""
         self.path = None if server.keys_file is None else Path(server.keys_file)
-        self._store = None if self.path is None else FileLimits(state_folder, server.workers)
+        self._store = limits
         self._of_environment = {
             hash_key(key): ClientKey(name, store=self._store) for name, key in list_environment_keys(server)
         }
@@ -97,10 +98,6 @@ class KeyRegistry:
                 _log.error("%s. The keys stay as they were", problem)
         elif is_first_report(f"keys loaded {found}", "keys"):
             _log.info("loaded %d keys from %s", len(file.keys), self.path)
-
-    def close(self) -> None:
-        if self._store is not None:
-            self._store.close()
 
     def _index(self, file: KeysFile) -> dict[bytes, ClientKey]:
         return {**self._of_environment, **{_read_hash(entry): self._build(entry) for entry in file.keys}}

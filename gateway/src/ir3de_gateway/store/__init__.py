@@ -1,1 +1,46 @@
-"""What the worker processes of one gateway share: a folder, and a table of numbers in it."""
+"""What workers share, behind one seam: limits and budgets of keys, pins and ids of stored objects, counts for /metrics.
+
+    limits     admit, reserve, settle, read_rates, read_usage
+    pins       get, put, take
+    counts     publish, read_published
+
+Each operation is atomic and one round trip, none needs a lock across two calls, and times come from the caller. So an
+implementation over the network can replace the embedded one, which is two files of numbers and SQLite files. Breakers
+and concurrency limits of experts are in shared memory (`numbers.WorkerTable`), because each request reads them several
+times. Changes of /admin, drained replicas among them, are in `admin/state.py`: several machines may share that file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ir3de_gateway.store.limits import FileLimits, LimitStore
+from ir3de_gateway.store.pins import PinStore, create_pins
+from ir3de_gateway.store.workers import CountStore, WorkerPlace, get_worker_folder
+
+
+@dataclass(frozen=True)
+class Store:
+    """The parts of a store. Each is a protocol of its own, because each has its own readers."""
+
+    pins: PinStore
+    limits: LimitStore | None = None  # None where keys are not counted
+    counts: CountStore | None = None  # None where a worker serves alone
+
+    def close(self) -> None:
+        for part in (self.pins, self.limits, self.counts):
+            if part is not None:
+                part.close()
+
+
+def open_store(
+    folder: Path | None, *, workers: int, counts_keys: bool, pin_seconds: float, stored_seconds: float
+) -> Store:
+    """The embedded store, in the state folder and the folder of the workers; without them, in memory."""
+    shared = get_worker_folder()
+    return Store(
+        create_pins(pin_seconds, folder or shared, stored_seconds),
+        FileLimits(folder, workers) if counts_keys else None,
+        None if shared is None else WorkerPlace(shared),
+    )

@@ -44,7 +44,7 @@ _PUT = "INSERT OR REPLACE INTO pins VALUES (?, ?, ?)"
 _log = logging.getLogger("ir3de.gateway")
 
 
-class Pins(Protocol):
+class PinStore(Protocol):
     """Values by their names, for a time. Each operation is one round trip, and other workers see it when it returns."""
 
     def get(self, name: str) -> str | None:
@@ -264,7 +264,7 @@ def scope_session(session: str, key: str) -> str:
 class StoredObjects:
     """The stored objects of one key; `replica` is the address that answers now, of an expert with several."""
 
-    def __init__(self, pins: Pins, key: str, seconds: float, replica: str = "") -> None:
+    def __init__(self, pins: PinStore, key: str, seconds: float, replica: str = "") -> None:
         self._pins, self._key, self._seconds, self._replica = pins, key, seconds, replica
 
     def find(self, kind: str, object_id: str) -> str | None:

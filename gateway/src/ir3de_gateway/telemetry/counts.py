@@ -1,4 +1,4 @@
-"""Plain numbers that are counted while serving. They become Prometheus metrics when somebody asks for them."""
+"""Plain numbers that are counted while serving. They become Prometheus metrics when these are scraped."""
 
 from __future__ import annotations
 

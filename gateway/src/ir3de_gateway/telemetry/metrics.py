@@ -19,7 +19,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from ir3de import __version__
 from ir3de_gateway.exchange_record import REFUSAL_LABELS, ExchangeRecord, Outcome
-from ir3de_gateway.store.workers import WorkerPlace
+from ir3de_gateway.store.workers import CountStore
 from ir3de_gateway.telemetry.counts import PROCESS_COUNTS, Counter, Counts, Dump
 from ir3de_gateway.telemetry.key_metrics import KeyMetrics, build_budget_metrics
 
@@ -53,8 +53,8 @@ class Metrics:
     A new counter is one line here; `metrics.resends["law"] += 1` counts.
     """
 
-    def __init__(self, live: LiveSnapshot, place: WorkerPlace | None = None) -> None:
-        self._live, self._place = live, place
+    def __init__(self, live: LiveSnapshot, shared: CountStore | None = None) -> None:
+        self._live, self._shared = live, shared
         self.keys: KeyRegistry | None = None  # where there is a keys file
         counts = self._counts = Counts()
         counter, gauge, histogram = counts.add_counter, counts.add_gauge, counts.add_histogram
@@ -104,7 +104,7 @@ class Metrics:
         self._own: Dump = counts.dump()
         self._published = ""
         self._warned = -WARN_INTERVAL_S
-        if place is not None and (before := self._read_published(place).get(place.number)) is not None:
+        if shared is not None and (before := self._read_published(shared).get(shared.number)) is not None:
             counts.resume(before)
 
     def get_label(self, expert: str) -> str:
@@ -194,22 +194,22 @@ class Metrics:
         self._process.refresh()
         self.replicas.refresh(experts.values())
         self._own = self._counts.dump()
-        if self._place is not None:
-            self._write(self._place)
+        if self._shared is not None:
+            self._write(self._shared)
 
-    def _write(self, place: WorkerPlace) -> None:
+    def _write(self, shared: CountStore) -> None:
         text = json.dumps(self._own)
         if text == self._published:
             return
         try:
-            place.publish(text)
+            shared.publish(text)
             self._published = text
         except (sqlite3.Error, OSError) as error:
             self._warn("other workers do not see this one's metrics", error)
 
-    def _read_published(self, place: WorkerPlace) -> dict[int, Dump]:
+    def _read_published(self, shared: CountStore) -> dict[int, Dump]:
         try:
-            return {number: json.loads(text) for number, text in place.read_published().items()}
+            return {number: json.loads(text) for number, text in shared.read_published().items()}
         except (sqlite3.Error, OSError, ValueError) as error:
             self._warn("cannot read the metrics of other workers", error)
             return {}
@@ -231,10 +231,10 @@ class Metrics:
 
     def _read_all(self) -> Iterator[tuple[Dump, bool]]:
         yield self._own, True
-        if self._place is not None:
-            for number, dump in self._read_published(self._place).items():
-                if number != self._place.number:
-                    yield dump, self._place.is_alive(number)
+        if self._shared is not None:
+            for number, dump in self._read_published(self._shared).items():
+                if number != self._shared.number:
+                    yield dump, self._shared.is_alive(number)
 
 
 class ProcessMetrics:

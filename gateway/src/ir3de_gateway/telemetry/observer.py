@@ -19,7 +19,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ir3de_gateway.exchange_record import ExchangeRecord, Outcome
-from ir3de_gateway.store.workers import WorkerPlace, get_worker_folder
+from ir3de_gateway.store.workers import CountStore
 from ir3de_gateway.telemetry.log_lines import (
     MAX_NAME_CHARS,
     format_access_line,
@@ -66,11 +66,10 @@ _ENDPOINTS: dict[str, str] = {
 class Observer:
     """Records finished requests in metrics and logs. Errors here are logged, and never affect a request."""
 
-    def __init__(self, live: LiveSnapshot) -> None:
+    def __init__(self, live: LiveSnapshot, counts: CountStore | None = None) -> None:
         self._live = live
-        folder = get_worker_folder()
-        self._place = None if folder is None else WorkerPlace(folder)
-        self.metrics = Metrics(live, self._place)
+        self._shares = counts is not None
+        self.metrics = Metrics(live, counts)
         self.in_flight: Counter[str] = Counter()  # requests that each expert is answering
         self.tracing: Tracing | None = create_tracing()
         self._access: LogFile | None = None
@@ -87,7 +86,7 @@ class Observer:
     def request_started(self, expert: str) -> None:
         """A request to an expert begins."""
         self.in_flight[expert] += 1
-        if self._place is not None and self._timer is None:
+        if self._shares and self._timer is None:
             self._publish()
 
     def request_ended(self, expert: str) -> None:
@@ -132,7 +131,7 @@ class Observer:
             expert = snapshot.experts.get(record.expert)
             price = None if expert is None else expert.config.price
             self._decisions.write(format_decision_line(record, price=price, prompts=snapshot.config.logs.prompts))
-        if self._place is not None and self._timer is None:
+        if self._shares and self._timer is None:
             self._publish()
 
     def log_access(
@@ -213,9 +212,8 @@ class Observer:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._place is not None:
+        if self._shares:
             self.metrics.refresh(self.in_flight)
-            self._place.leave()
         for lines in (*self._replaced, self._access, self._decisions):
             if lines is not None:
                 lines.close()
