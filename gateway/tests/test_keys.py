@@ -416,8 +416,12 @@ def test_the_name_is_in_logs_and_metrics_and_the_key_is_nowhere(gateway: Running
     lines = read_lines()
     assert (lines["named"]["key"], lines["listed"]["key"]) == ("counted", "watcher")
     assert "key" not in lines["unnamed"] and lines["unnamed"]["error"] == "invalid_api_key"
-    decided = [json.loads(line) for line in (folder / "decisions.log").read_text().splitlines()]
-    assert "counted" in [line.get("key") for line in decided if line["request_id"] == "named"]
+
+    def read_decided() -> list[Any]:
+        decided = map(json.loads, (folder / "decisions.log").read_text().splitlines())
+        return [line.get("key") for line in decided if line["request_id"] == "named"]
+
+    assert eventually(lambda: "counted" in read_decided())
     metrics = ask(gateway.url, path="/metrics").body.decode()
     assert 'ir3de_key_requests_total{expert="law",key="counted"}' in metrics
     assert 'ir3de_key_tokens_total{direction="prompt",expert="law",key="counted"}' in metrics

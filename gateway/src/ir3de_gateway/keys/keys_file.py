@@ -54,7 +54,7 @@ class KeyEntry(Part):
     key_env: Variable | None = None
     """The variable that holds the key, instead of its hash."""
     scopes: tuple[Scope, ...] = ("inference", "route", "models")
-    """What it may do: request answers of experts, request decisions, list models, read /metrics, change the gateway through /admin."""
+    """What it may do: requests to experts, decisions, models, /metrics, changes through /admin."""
     experts: tuple[str, ...] | None = None
     """The experts that may answer it; by default all."""
     expires: str | None = None
