@@ -15,7 +15,7 @@ from starlette.responses import Response
 import api_answers
 import exchange_records as made
 import raw_sockets
-from ir3de_gateway.exchange_record import read_usage
+from ir3de_gateway.stages.record import read_usage
 from ir3de_gateway.telemetry.gen_ai import MAX_MODELS, AnswerFacts, GenAiMetrics
 from ir3de_gateway.telemetry.tracing import Tracing
 from running_gateway import QUESTIONS, Running, failing

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ir3de_gateway.api_errors import ApiError
 from ir3de_gateway.config.experts import ExpertConfig
-from ir3de_gateway.exchange_record import read_usage
+from ir3de_gateway.stages.record import read_usage
 from ir3de_gateway.translation import fields as translated
 from ir3de_gateway.translation.answers import (
     FINISH_REASONS,

@@ -21,8 +21,8 @@ from ir3de_gateway.telemetry import observer
 from running_gateway import Running, running
 
 PACKAGE = f"{Path(ir3de_gateway.__file__).parent}/"
-MAX_FILES = 26
-MAX_CALLS = 160
+MAX_FILES = 20
+MAX_CALLS = 150
 
 
 def count_calls(gateway: Running) -> Counter[tuple[str, str]]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from time import time
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from ir3de import Decision
@@ -75,16 +75,3 @@ class ExchangeRecord:
     received_bytes: int = 0
     sent_bytes: int = 0
     method: str = "POST"
-
-
-def read_usage(usage: Mapping[str, Any]) -> tuple[int | None, int | None]:
-    """The tokens of prompt and answer, as an expert counts them. Anthropic's API tells those of its cache apart."""
-    prompt = _parse_count(usage.get("prompt_tokens", usage.get("input_tokens")))
-    if prompt is not None and "cache_read_input_tokens" in usage:
-        prompt += sum(_parse_count(usage.get(f"cache_{name}_input_tokens")) or 0 for name in ("read", "creation"))
-    answer = _parse_count(usage.get("completion_tokens", usage.get("output_tokens")))
-    return prompt, answer
-
-
-def _parse_count(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 53 else None

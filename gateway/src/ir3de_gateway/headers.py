@@ -1,9 +1,9 @@
-"""Which headers of a request are forwarded to an expert, and which of its answer are returned to the client."""
+"""Which headers of a request are forwarded to an expert; header values as text and back."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from urllib.parse import quote
 
@@ -19,11 +19,7 @@ _is_private = re.compile(
     rb"auth|key|token|secret|passw|cookie|credential|signature|forward|real-ip|client-ip|client-cert|remote-|original-"
     rb"|rewrite-|method|^openai-(?:organization|project)$"
 ).search
-_NOT_PASSED_ON = frozenset(  # of an answer
-    b"connection keep-alive proxy-authenticate proxy-connection te trailer transfer-encoding upgrade content-length "
-    b"date server set-cookie alt-svc x-request-id".split()
-)
-_OURS = (b"x-ir3de-", b"access-control-")  # the gateway sets these itself
+OWN_HEADERS = (b"x-ir3de-", b"access-control-")  # the gateway sets these itself
 MAX_KNOWN_NAMES = 1_000  # clients choose the names, so the cache is bounded
 
 
@@ -47,7 +43,7 @@ class HeaderFilter:
             found = name in self._names or (
                 name.startswith(self._beginnings)
                 and name not in _NEVER_FORWARDED
-                and not name.startswith(_OURS)
+                and not name.startswith(OWN_HEADERS)
                 and _is_private(name) is None
             )
             if len(self.known) < MAX_KNOWN_NAMES:
@@ -58,25 +54,6 @@ class HeaderFilter:
 @lru_cache(maxsize=64)
 def compile_header_filter(names: tuple[str, ...]) -> HeaderFilter:
     return HeaderFilter(names)
-
-
-def list_connection_options(received: Iterable[tuple[bytes, bytes]]) -> Collection[bytes]:
-    """The names of headers that are meant for the gateway alone, as the header `connection` lists them."""
-    found: Collection[bytes] = ()
-    for name, value in received:
-        if name == b"connection" and value != b"keep-alive":
-            found = {*found, *(option.strip() for option in value.lower().split(b","))}
-    return found
-
-
-def filter_response_headers(answered: Iterable[tuple[bytes, bytes]], *, is_decompressed: bool) -> HeaderList:
-    """The headers of an expert's answer that the client gets; `is_decompressed`: the body was decompressed here."""
-    kept = []
-    for pair in answered:
-        name = pair[0]
-        if name not in _NOT_PASSED_ON and not name.startswith(_OURS):
-            kept.append(pair)
-    return [pair for pair in kept if pair[0] != b"content-encoding"] if is_decompressed else kept
 
 
 def text(value: bytes) -> str:

@@ -82,8 +82,13 @@ class Expert:
     @cached_property
     def asks_usage(self) -> bool:
         """Whether to request the usage of streams for every client: it has a price, or `stream_usage` is true."""
-        wanted, price = self.config.stream_usage, self.config.price
-        return bool(price.input_per_1m or price.output_per_1m) if wanted is None else wanted
+        wanted = self.config.stream_usage
+        return self.has_price if wanted is None else wanted
+
+    @cached_property
+    def has_price(self) -> bool:
+        """Whether its answers cost anything."""
+        return bool(self.config.price.input_per_1m or self.config.price.output_per_1m)
 
     @cached_property
     def authorization(self) -> str | None:

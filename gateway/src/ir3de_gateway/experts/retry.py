@@ -42,6 +42,8 @@ from ir3de_gateway.experts.concurrency import LimitReached
 from ir3de_gateway.experts.expert import Expert
 from ir3de_gateway.experts.replicas import ReplicatedExpert
 
+# a response with such a status is a failure, after which another replica or expert may get the request
+RETRYABLE_STATUSES = frozenset((408, 429, *range(500, 1000)))
 _NO_FAULT_STATUSES = frozenset((429, 501, 505))  # it is overloaded, or does not have what the request needs
 _NOT_ARRIVED = frozenset(("connect", "busy", "resting", "cooling"))
 _log = logging.getLogger("ir3de.gateway")
@@ -70,15 +72,10 @@ class UpstreamFailure(Exception):  # noqa: N818 - not always an error of the exp
         return self.with_traceback(None)
 
 
-def is_retryable(status: int) -> bool:
-    """Whether a response with that status is a failure, after which another replica or expert may get the request."""
-    return status >= 500 or status in (408, 429)
-
-
 def build_status_failure(
     name: str, status: int, headers: list[tuple[bytes, bytes]], body: bytes | None
 ) -> UpstreamFailure:
-    """The failure of a response whose status `is_retryable`."""
+    """The failure of a response with one of the `RETRYABLE_STATUSES`."""
     message, is_overload = f"'{name}' answered with status {status}", status == 429
     if is_overload or status == 503:
         wait = parse_retry_after(dict(headers))

@@ -23,7 +23,7 @@ class Snapshot:
     router: Router
     digest: str  # SHA-256 of the router's artifact
     experts: Mapping[str, Expert] = field(default_factory=dict)  # in the order of the configuration
-    _capable: dict[frozenset[str], tuple[Expert, ...]] = field(default_factory=dict, init=False, repr=False)
+    capable: dict[frozenset[str], tuple[Expert, ...]] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def from_config(
@@ -44,10 +44,10 @@ class Snapshot:
 
     def find_capable(self, needs: frozenset[str]) -> tuple[Expert, ...]:
         """The experts with all these capabilities, cached."""
-        found = self._capable.get(needs)
+        found = self.capable.get(needs)
         if found is None:
             found = tuple(expert for expert in self.experts.values() if needs <= expert.capabilities)
-            self._capable[needs] = found
+            self.capable[needs] = found
         return found
 
     @cached_property

@@ -14,7 +14,7 @@ from pydantic_core import from_json
 from ir3de_gateway.experts.retry import UpstreamFailure as UpstreamFailure  # who reads answers needs their failures
 from ir3de_gateway.experts.retry import build_status_failure
 from ir3de_gateway.experts.snapshot import Expert
-from ir3de_gateway.headers import filter_response_headers
+from ir3de_gateway.headers import OWN_HEADERS, HeaderList
 from ir3de_gateway.transport import (
     InvalidResponseError,
     NoConnectionError,
@@ -28,6 +28,11 @@ from ir3de_gateway.transport import (
 from ir3de_gateway.transport.decoding import Decoder, EncodingError, create_decoder
 from ir3de_gateway.transport.pool import CLOSE_DETECTION_S
 
+_NOT_RELAYED = frozenset(  # headers about the connection
+    b"connection keep-alive proxy-authenticate proxy-connection te trailer transfer-encoding upgrade content-length "
+    b"date server set-cookie alt-svc x-request-id".split()
+)
+_NOT_RELAYED_DECODED = _NOT_RELAYED | {b"content-encoding"}
 MAX_ANSWER_BYTES = 64 << 20  # bytes of an answer that are held until it is whole
 
 _log = logging.getLogger("ir3de.gateway")
@@ -56,6 +61,11 @@ class UpstreamResponse:
         encoding = named.get(b"content-encoding")
         self._decoder = None if encoding is None else create_decoder(encoding.strip().lower().decode("latin-1"))
         self.is_decompressed = self._decoder is not None
+
+    def filter_headers(self) -> HeaderList:
+        """The headers that the client gets."""
+        dropped = _NOT_RELAYED_DECODED if self.is_decompressed else _NOT_RELAYED
+        return [pair for pair in self.headers if pair[0] not in dropped and not pair[0].startswith(OWN_HEADERS)]
 
     def close(self) -> None:
         """Keep the connection for the next request if the answer is complete, and close it otherwise."""
@@ -185,8 +195,7 @@ async def read_failure(answer: UpstreamResponse, expert: Expert) -> UpstreamFail
     """Turn an error answer into a failure. The expert's body is kept only if it is a JSON object."""
     body = await answer.read_whole()
     kept = body if body is not None and parse_object(body) is not None else None
-    headers = filter_response_headers(answer.headers, is_decompressed=answer.is_decompressed)
-    return build_status_failure(expert.name, answer.status, headers, kept)
+    return build_status_failure(expert.name, answer.status, answer.filter_headers(), kept)
 
 
 def parse_object(body: bytes) -> dict[str, Any] | None:

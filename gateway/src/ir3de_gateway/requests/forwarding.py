@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote
 
 from ir3de_gateway.experts.snapshot import Expert
-from ir3de_gateway.headers import HeaderFilter, HeaderList, list_connection_options
+from ir3de_gateway.headers import HeaderFilter, HeaderList
 from ir3de_gateway.requests.controls import FIELD
 from ir3de_gateway.requests.json_body import JsonBody
 from ir3de_gateway.transport import RequestBody
@@ -49,7 +49,11 @@ def build_head(
     lines = [kinds, f"accept-encoding: identity\r\nx-request-id: {request_id}\r\n".encode()]
     lines += [f"{name}: {value.translate(_BREAKS)}\r\n".encode() for name, value in own.items()] if own else []
     own_names = [name.encode() for name in own] if own else ()
-    hop_by_hop, known = list_connection_options(received), forwarded.known
+    hop_by_hop: Collection[bytes] = ()  # the headers that `connection` names are for the gateway alone
+    for name, value in received:
+        if name == b"connection" and value != b"keep-alive":
+            hop_by_hop = {*hop_by_hop, *(option.strip() for option in value.lower().split(b","))}
+    known = forwarded.known
     for pair in received:
         name = pair[0]
         keeps = known.get(name)

@@ -39,6 +39,7 @@ _NESTED_FIELDS = PART_NAMES | {"include_usage"}
 _WITH_OBJECTS = ("messages", "input", "system", "prediction", "tools", "functions", "conversation", "stream_options")
 _INSIDE = frozenset(("content", "output", "source", "file", "function", "tool_calls", "function_call", "summary"))
 
+_opening = re.compile(r"[ \t\n\r]*\{[ \t\n\r]*").match
 _space = re.compile(r"[ \t\n\r]*").match
 _name = re.compile(r'"([^"\\\x00-\x1f]*)"[ \t\n\r]*:[ \t\n\r]*').match  # of a member, without escapes, and its colon
 _mark = re.compile(r"[ \t\n\r]*([,}])[ \t\n\r]*").match  # after a member
@@ -201,7 +202,7 @@ async def read_json(content: bytes, depth: int, *, kept_bytes: int = MIN_KEPT_BY
 
     Of a large request, texts are kept up to `kept_bytes`, or up to half its size.
     """
-    if _is_quick(content):
+    if len(content) <= SMALL_BYTES or _is_simple(content):
         return JsonBody.parse(content, depth)
     loop = asyncio.get_running_loop()
     return await loop.run_in_executor(_start_thread(), JsonBody.parse_large, content, depth, kept_bytes)
@@ -212,9 +213,7 @@ async def offload(function: Callable[[V], T], value: V) -> T:
     return await asyncio.get_running_loop().run_in_executor(_start_thread(), function, value)
 
 
-def _is_quick(content: bytes) -> bool:
-    if len(content) <= SMALL_BYTES:
-        return True
+def _is_simple(content: bytes) -> bool:
     return len(content) <= MAX_INLINE_BYTES and sum(map(content.count, (b"[", b"{", b",", b"\\"))) <= MAX_INLINE_MARKS
 
 
@@ -228,10 +227,9 @@ def _parse_members(text: str) -> tuple[dict[str, Any], dict[str, Member]]:
     """Parse the top level member by member; the values are left to the decoder."""
     values: dict[str, Any] = {}
     members: dict[str, Member] = {}
-    place = _skip_space(text, 0)
-    if text[place : place + 1] != "{":
-        raise json.JSONDecodeError("expected the beginning of an object", text, place)
-    place = _skip_space(text, place + 1)
+    if (opening := _opening(text)) is None:
+        raise json.JSONDecodeError("expected the beginning of an object", text, _skip_space(text, 0))
+    place = opening.end()
     mark = text[place : place + 1]
     if mark == "}":
         place = _skip_space(text, place + 1)
@@ -344,10 +342,12 @@ def check_nested(values: Mapping[str, Any]) -> None:
 
 def _check_objects(waiting: list[Any]) -> None:
     for value in waiting:  # which grows meanwhile
-        if type(value) is dict:
+        if type(value) is list:
+            waiting += value
+        elif type(value) is dict:
             if not _NESTED_FIELDS.issuperset(value):
                 for name in value:
                     check_field(name, _NESTED_FIELDS)
-            waiting += [value[name] for name in value if name in _INSIDE and type(value[name]) is not str]
-        elif type(value) is list:
-            waiting += value
+            for name in _INSIDE.intersection(value):
+                if type(value[name]) is not str:
+                    waiting.append(value[name])

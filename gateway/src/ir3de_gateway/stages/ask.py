@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ir3de_gateway.api_errors import encode_json
 from ir3de_gateway.experts.concurrency import ConcurrencyLimit
-from ir3de_gateway.experts.retry import UpstreamFailure, admit, is_retryable, record_failure
+from ir3de_gateway.experts.retry import RETRYABLE_STATUSES, UpstreamFailure, admit, record_failure
 from ir3de_gateway.experts.snapshot import Expert
 from ir3de_gateway.experts.upstream import UpstreamResponse, as_failure, parse_object, read_failure, send_request
-from ir3de_gateway.headers import HeaderList, compile_header_filter, filter_response_headers
+from ir3de_gateway.headers import HeaderList, compile_header_filter
 from ir3de_gateway.requests.controls import FIELD
 from ir3de_gateway.requests.forwarding import OutgoingBody, build_head, build_path
 from ir3de_gateway.requests.json_body import SMALL_BYTES, offload
@@ -239,7 +239,7 @@ async def _begin(chosen: Chosen, tried: Attempt, source: UpstreamResponse) -> An
     if source.resends:
         progress.record.resends += source.resends
         accepted.gateway.observer.metrics.resends[expert.name] += source.resends
-    if is_retryable(status):
+    if status in RETRYABLE_STATUSES:
         raise await read_failure(source, expert)
     if 300 <= status < 400:
         raise UpstreamFailure("garbage", f"'{expert.name}' redirects to another address: correct its base_url")
@@ -263,7 +263,7 @@ async def _begin_whole(chosen: Chosen, tried: Attempt, source: UpstreamResponse)
     body = await source.read_whole()
     if body is None:
         return await begin_unread(chosen, tried, source)
-    headers = filter_response_headers(source.headers, is_decompressed=source.is_decompressed)
+    headers = source.filter_headers()
     copy = None
     if status == 200:
         if chosen.cache_key:
@@ -288,7 +288,7 @@ async def _begin_stream(chosen: Chosen, tried: Attempt, source: UpstreamResponse
         accepted, build_provenance_member(accepted), source, adds_usage=is_added
     )
     copy = copy_answer(chosen, source, adds_usage=is_added) if chosen.cache_key else None
-    headers = filter_response_headers(source.headers, is_decompressed=source.is_decompressed)
+    headers = source.filter_headers()
     return Answered(
         accepted, source.status, headers, chosen.session, None, first, source, tried, relay=relay, copy=copy
     )
@@ -299,7 +299,7 @@ async def begin_unread(
 ) -> Answered:
     """An answer that is relayed as it comes; `watch` is called with each piece before it is sent."""
     first = await source.read_first_piece()
-    headers = filter_response_headers(source.headers, is_decompressed=source.is_decompressed)
+    headers = source.filter_headers()
     return Answered(chosen.accepted, source.status, headers, chosen.session, None, first, source, tried, watch=watch)
 
 
@@ -327,7 +327,10 @@ def sign(accepted: Accepted, body: bytes, content_type: str, expert: Expert) -> 
         accepted.trace.read_answer(content)
     if not (member := build_provenance_member(accepted)):
         return body
-    return add_member(remove_member(body, FIELD) if FIELD in content else body, member)
+    if FIELD in content or not content:
+        return add_member(remove_member(body, FIELD), member)
+    end = body.rindex(b"}")
+    return b"".join((body[:end], b",", member, body[end:]))
 
 
 def note_rejection(accepted: Accepted, status: int, expert: Expert) -> None:

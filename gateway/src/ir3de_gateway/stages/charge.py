@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 from ir3de_gateway.config.experts import ExpertConfig
-from ir3de_gateway.exchange_record import read_usage
 from ir3de_gateway.experts.snapshot import Expert
 from ir3de_gateway.experts.upstream import UpstreamResponse
 from ir3de_gateway.keys.client_key import Lease
@@ -16,7 +15,7 @@ from ir3de_gateway.requests.tokens import RequestBound, bound_prompt, find_bound
 from ir3de_gateway.stages.accept import Accepted
 from ir3de_gateway.stages.choice import Choice
 from ir3de_gateway.stages.read import Received
-from ir3de_gateway.stages.record import NOTHING_EXPECTED, Expected
+from ir3de_gateway.stages.record import NOTHING_EXPECTED, Expected, read_usage
 from ir3de_gateway.store.limits import Charge, Spending
 from ir3de_gateway.wire import FORMATS
 from ir3de_gateway.wire.event_relay import AccountingRelay, EventRelay

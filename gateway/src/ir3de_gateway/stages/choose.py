@@ -120,7 +120,7 @@ def choose_expert(
     ):
         eligible = find_eligible(snapshot, prompt, controls)
     else:
-        eligible = snapshot.find_capable(prompt.needs)
+        eligible = snapshot.capable.get(prompt.needs) or snapshot.find_capable(prompt.needs)
     owner = _find_owner(snapshot, prompt, pins) if prompt.follows else None
     if owner is not None:  # only its server has that answer
         eligible = [expert for expert in eligible if expert.name == owner]
@@ -160,7 +160,7 @@ def _choose_decided(
     decision = None if routed is None else routed.decision
     nearest = decision.best if decision is not None and decision.reason != "no known token" else None
     wanted = decided or nearest
-    if (expert := candidates.find(wanted)) is not None:
+    if (expert := snapshot.experts.get(wanted or "")) is not None and expert in eligible:
         is_abstained = decision is not None and decision.abstained
         kind = "" if not is_abstained else DEFAULT if decided is not None else "nearest expert"
         return Choice(snapshot, expert, eligible, why, routed, by_name, None, decided, kind)

@@ -15,7 +15,7 @@ from ir3de_gateway.experts.retry import UpstreamFailure
 from ir3de_gateway.experts.snapshot import Expert
 from ir3de_gateway.experts.upstream import UpstreamResponse, parse_object
 from ir3de_gateway.gateway import Gateway
-from ir3de_gateway.headers import filter_response_headers, text
+from ir3de_gateway.headers import text
 from ir3de_gateway.requests.controls import FIELD, Controls
 from ir3de_gateway.requests.forms import Upload, read_upload
 from ir3de_gateway.requests.forwarding import NoBody, OutgoingBody, RequestContent
@@ -150,7 +150,7 @@ async def begin_opaque(chosen: Chosen, tried: Attempt, source: UpstreamResponse)
         return await begin_unread(chosen, tried, source, watch)
     if source.status < 300:
         body = _note_content(accepted, body, tried.expert)
-    headers = filter_response_headers(source.headers, is_decompressed=source.is_decompressed)
+    headers = source.filter_headers()
     return Answered(accepted, source.status, headers, body=body)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ir3de_gateway.exchange_record import ExchangeRecord, read_usage
+from ir3de_gateway.exchange_record import ExchangeRecord
 
 if TYPE_CHECKING:
     from ir3de_gateway.experts.snapshot import Expert
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from ir3de_gateway.stages.relay import Relayed
     from ir3de_gateway.translation.translation import Translation
     from ir3de_gateway.wire.event_relay import EventRelay
+
+MAX_TOKENS = 1 << 53  # of a usage: larger counts are errors of the expert
 
 
 class Expected(NamedTuple):
@@ -99,8 +101,20 @@ def finish(accepted: Accepted) -> None:
         accepted.lease.close()  # which fills in what it took
     elif usage and expert is not None and record.cache != "hit":  # a hit costs nothing
         prompt, answer = record.prompt_tokens, record.completion_tokens = read_usage(usage)
-        record.cost = expert.config.price.compute_cost(prompt or 0, answer or 0)
+        record.cost = expert.config.price.compute_cost(prompt or 0, answer or 0) if expert.has_price else 0.0
     accepted.gateway.observer.observe(record)
     if accepted.trace is not None:
         accepted.trace.finish(record, None if expert is None else expert.config, usage)
     progress.relay = None  # one that counts refers to the request, which would keep its router until a collection
+
+
+def read_usage(usage: Mapping[str, Any]) -> tuple[int | None, int | None]:
+    """The tokens of prompt and answer, as an expert counts them. Anthropic's API lists those of its cache apart."""
+    prompt = usage.get("prompt_tokens", usage.get("input_tokens"))
+    answer = usage.get("completion_tokens", usage.get("output_tokens"))
+    if type(prompt) is not int or not 0 <= prompt < MAX_TOKENS:
+        prompt = None
+    elif "cache_read_input_tokens" in usage:
+        cached = (usage.get("cache_read_input_tokens"), usage.get("cache_creation_input_tokens"))
+        prompt += sum(count for count in cached if type(count) is int and 0 <= count < MAX_TOKENS)
+    return prompt, answer if type(answer) is int and 0 <= answer < MAX_TOKENS else None

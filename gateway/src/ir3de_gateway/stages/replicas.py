@@ -10,11 +10,11 @@ from typing import NamedTuple
 from ir3de_gateway.experts.health import log_change
 from ir3de_gateway.experts.replicas import Replica, ReplicatedExpert
 from ir3de_gateway.experts.retry import (
+    RETRYABLE_STATUSES,
     UpstreamFailure,
     admit_to_replicas,
     build_absence,
     choose_backoff,
-    is_retryable,
     what_next,
 )
 from ir3de_gateway.experts.snapshot import Expert
@@ -197,7 +197,7 @@ class Race:
         started, source = perf_counter(), None
         try:
             source = await self._send(replica)
-            if is_retryable(source.status):
+            if source.status in RETRYABLE_STATUSES:
                 raise await read_failure(self._translate(source, replica), replica)
             if source.is_stream:
                 await source.await_first_piece()

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from ir3de_gateway.api_errors import ApiError, encode_json
 from ir3de_gateway.config.experts import ExpertConfig
-from ir3de_gateway.experts.retry import UpstreamFailure, is_retryable
+from ir3de_gateway.experts.retry import RETRYABLE_STATUSES, UpstreamFailure
 from ir3de_gateway.experts.upstream import UpstreamResponse, parse_object
 from ir3de_gateway.headers import HeaderList
 from ir3de_gateway.translation.answers import UnreadableAnswer, build_completion, build_message, dump, translate_error
@@ -158,7 +158,7 @@ class TranslatedResponse(UpstreamResponse):
             raise UpstreamFailure("garbage", message, is_expert_fault=False)
         content = parse_object(body)
         if self.status >= 400:
-            if content is None and is_retryable(self.status):
+            if content is None and self.status in RETRYABLE_STATUSES:
                 return body  # not an error object: the gateway builds its own
             return encode_json(translate_error(self._wire, self.status, content, self._name))
         if content is None:
