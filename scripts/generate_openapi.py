@@ -18,7 +18,7 @@ import openapi_models as s
 from ir3de_gateway.admin.changes import ExpertAddition, ReplicaChange, RouterReplacement
 from ir3de_gateway.http.service import DOCUMENT as TARGET
 from ir3de_gateway.requests.controls import PRICE_PATTERN
-from ir3de_gateway.stages.provenance import PROVENANCE_HEADERS
+from ir3de_gateway.stages.relay import PROVENANCE_HEADERS
 from ir3de_gateway.wire.passthrough import PASSTHROUGH_FORMATS, PassthroughFormat
 from reference_pages import describe_http
 

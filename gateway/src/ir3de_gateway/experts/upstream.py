@@ -62,11 +62,6 @@ class UpstreamResponse:
         self._decoder = None if encoding is None else create_decoder(encoding.strip().lower().decode("latin-1"))
         self.is_decompressed = self._decoder is not None
 
-    def filter_headers(self) -> HeaderList:
-        """The headers that the client gets."""
-        dropped = _NOT_RELAYED_DECODED if self.is_decompressed else _NOT_RELAYED
-        return [pair for pair in self.headers if pair[0] not in dropped and not pair[0].startswith(OWN_HEADERS)]
-
     def close(self) -> None:
         """Keep the connection for the next request if the answer is complete, and close it otherwise."""
         self._answer.close()
@@ -123,6 +118,12 @@ class UpstreamResponse:
                 break
             pieces.append(await self.read_piece())
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def list_client_headers(answer: UpstreamResponse) -> HeaderList:
+    """The headers of an answer that the client gets."""
+    dropped = _NOT_RELAYED_DECODED if answer.is_decompressed else _NOT_RELAYED
+    return [pair for pair in answer.headers if pair[0] not in dropped and not pair[0].startswith(OWN_HEADERS)]
 
 
 async def send_request(
@@ -195,7 +196,7 @@ async def read_failure(answer: UpstreamResponse, expert: Expert) -> UpstreamFail
     """Turn an error answer into a failure. The expert's body is kept only if it is a JSON object."""
     body = await answer.read_whole()
     kept = body if body is not None and parse_object(body) is not None else None
-    return build_status_failure(expert.name, answer.status, answer.filter_headers(), kept)
+    return build_status_failure(expert.name, answer.status, list_client_headers(answer), kept)
 
 
 def parse_object(body: bytes) -> dict[str, Any] | None:

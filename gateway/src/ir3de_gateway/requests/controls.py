@@ -16,8 +16,8 @@ from ir3de.policies import COSTS, Cost
 from ir3de_gateway.api_errors import build_type_error, validate
 from ir3de_gateway.config.experts import Part
 from ir3de_gateway.headers import text
+from ir3de_gateway.requests.json_body import FIELD
 
-FIELD = "ir3de"
 MAX_WEIGHT = 1e12  # with more, costs of ordinary units would be larger than any number
 PRICE_PATTERN = r"^\d{1,12}(\.\d{1,12})?$"  # of the header's value
 CONTROL_HEADERS = {

@@ -22,8 +22,7 @@ from ir3de_gateway.api_errors import ApiError, ClientDisconnect
 from ir3de_gateway.config.models import Limits
 from ir3de_gateway.experts.snapshot import Expert
 from ir3de_gateway.requests.client import build_late_error, build_too_large_error, check_head
-from ir3de_gateway.requests.controls import FIELD
-from ir3de_gateway.requests.json_body import check_field
+from ir3de_gateway.requests.json_body import FIELD, check_field
 from ir3de_gateway.transport import RequestBody
 
 MAX_FIELD_BYTES = 65_536  # of a field that is taken out

@@ -9,8 +9,7 @@ from urllib.parse import quote
 
 from ir3de_gateway.experts.snapshot import Expert
 from ir3de_gateway.headers import HeaderFilter, HeaderList
-from ir3de_gateway.requests.controls import FIELD
-from ir3de_gateway.requests.json_body import JsonBody
+from ir3de_gateway.requests.json_body import FIELD, JsonBody
 from ir3de_gateway.transport import RequestBody
 from ir3de_gateway.wire.formats import WireFormat
 from ir3de_gateway.wire.passthrough import PassthroughFormat

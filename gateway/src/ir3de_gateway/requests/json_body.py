@@ -23,6 +23,7 @@ from ir3de_gateway.requests.model_texts import PART_NAMES, READ_BY_MODELS
 T = TypeVar("T")
 V = TypeVar("V")
 
+FIELD = "ir3de"  # of a request: its controls; of an answer: its provenance
 MIN_KEPT_BYTES = 1_000_000  # that texts of a large request may take in memory
 SMALL_BYTES = 65_536  # parsed at once, within 5 ms whatever they hold
 MAX_INLINE_BYTES = 524_288  # so are these, if their JSON is simple, such as a chat of long texts
@@ -33,7 +34,7 @@ MAX_MEMBERS = 1_000  # fields of the request itself
 READ_FIELDS = frozenset((
     *READ_BY_MODELS, "model", "stream", "stream_options", "store", "background", "previous_response_id", "conversation",
     "max_tokens", "max_completion_tokens", "max_output_tokens", "max_new_tokens", "n_predict", "n", "best_of", "audio",
-    "mcp_servers", "input_file_id", "ir3de",
+    "mcp_servers", "input_file_id", FIELD,
 ))  # fmt: skip
 _NESTED_FIELDS = PART_NAMES | {"include_usage"}
 _WITH_OBJECTS = ("messages", "input", "system", "prediction", "tools", "functions", "conversation", "stream_options")

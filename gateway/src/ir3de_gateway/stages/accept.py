@@ -10,7 +10,7 @@ import hmac
 import ipaddress
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from functools import lru_cache
 from time import perf_counter
@@ -35,8 +35,8 @@ from ir3de_gateway.keys.client_key import (
 )
 from ir3de_gateway.keys.registry import KeyRegistry, hash_key
 from ir3de_gateway.requests.client import CONNECTION_EXTENSION, ClientConnection, ClientResponse
-from ir3de_gateway.stages.provenance import PROVENANCE_HEADERS
 from ir3de_gateway.stages.record import Progress
+from ir3de_gateway.stages.relay import PROVENANCE_HEADERS
 from ir3de_gateway.store.pins import StoredObjects
 from ir3de_gateway.wire import FORMATS
 from ir3de_gateway.wire.formats import WireFormat
@@ -116,26 +116,6 @@ class ServerConnection(ClientConnection, Protocol):
 CURRENT_CONNECTION: ContextVar[ServerConnection | None] = ContextVar("CURRENT_CONNECTION", default=None)
 
 
-class KeyHashes:
-    """Hashes of keys, compared in constant time; the keys themselves are not kept.
-
-    >>> keys = KeyHashes(["sesame"])
-    >>> keys.matches("sesame"), keys.matches("sesam")
-    (True, False)
-    """
-
-    def __init__(self, keys: Iterable[str]) -> None:
-        self._hashes = [hash_key(key) for key in keys]
-
-    def __bool__(self) -> bool:
-        return bool(self._hashes)
-
-    def matches(self, key: str) -> bool:
-        found = hash_key(key)
-        matches = [hmac.compare_digest(found, known) for known in self._hashes]  # all of them: constant time
-        return any(matches)
-
-
 class AccessControl:
     """The outermost ASGI application: gives each request an id, checks access, and dispatches.
 
@@ -150,13 +130,10 @@ class AccessControl:
         on_refusal: OnRefusal | None = None,
         keys: KeyRegistry | None = None,
     ) -> None:
-        self._app = app
-        self._direct = direct
-        self._on_refusal = on_refusal
-        server = config.server
+        self._app, self._direct, self._on_refusal, server = app, direct, on_refusal, config.server
         self._keys = keys or KeyRegistry(server)
         admin = read_variable(server.admin_token_env)
-        self._admin = KeyHashes([admin] if admin else [])
+        self._admin = hash_key(admin) if admin else None  # the token itself is not kept
         self._admin_variable = server.admin_token_env
         self._metrics_need_key = server.metrics_need_key
         self._origins = frozenset(server.cors_origins)
@@ -199,17 +176,19 @@ class AccessControl:
                 connection.end_request()
 
     async def _answer_other(self, scope: Scope, receive: Receive, send: Send, path: str) -> None:
-        """Everything that is not inference. If the gateway stops meanwhile, the client gets an error."""
+        """Everything that is not inference, with the request's id. If the gateway stops, the client gets an error."""
         request_id, has_begun = scope["state"]["request_id"], False
-        send_with_id = _add_request_id(send, request_id)
 
-        async def note_and_send(message: Message) -> None:
+        async def send_with_id(message: Message) -> None:
             nonlocal has_begun
             has_begun = True
-            await send_with_id(message)
+            if message["type"] == "http.response.start":
+                headers = [pair for pair in message.get("headers", ()) if pair[0] != b"x-request-id"]
+                message["headers"] = [*headers, (b"x-request-id", request_id.encode())]
+            await send(message)
 
         try:
-            await self._app(scope, receive, note_and_send)
+            await self._app(scope, receive, send_with_id)
         except asyncio.CancelledError:
             if not has_begun:
                 await send_error(send, build_stopping_error(), request_id, path)
@@ -219,18 +198,13 @@ class AccessControl:
         """Reject unknown host names and origins."""
         host = headers.get(b"host", b"").decode("latin-1")
         if self._own_names_only and host and not _is_loopback_host(host):
-            raise ApiError(
-                403,
-                "this gateway serves its own machine only: use the address 127.0.0.1, or configure an API key",
-                "wrong_host",
-            )
+            message = "this gateway serves its own machine only: use the address 127.0.0.1, or configure an API key"
+            raise ApiError(403, message, "wrong_host")
         origin = headers.get(b"origin")
         if origin is not None and not self._is_known_origin(origin.decode("latin-1"), host):
-            raise ApiError(
-                403,
-                f"pages of {origin[:200].decode('latin-1')} may not call this gateway: see server.cors_origins",
-                "wrong_origin",
-            )
+            shown = origin[:200].decode("latin-1")
+            message = f"pages of {shown} may not use this gateway: see server.cors_origins"
+            raise ApiError(403, message, "wrong_origin")
 
     def _check_key(self, scope: Scope, path: str, headers: Mapping[bytes, bytes]) -> Lease | None:
         """Find the key of a request, and return the lease of one that is counted."""
@@ -258,7 +232,7 @@ class AccessControl:
     def _check_metrics(self, headers: Mapping[bytes, bytes], state: dict[str, Any]) -> None:
         """The admin token opens /metrics, and so does a key with the scope for it, or for /admin."""
         given = _get_key(headers)
-        if self._admin.matches(given):
+        if self._is_admin(given):
             return
         key = None if self._keys.is_open else self._keys.find(given)
         if key is None:
@@ -269,22 +243,22 @@ class AccessControl:
     def _check_admin(self, headers: Mapping[bytes, bytes], state: dict[str, Any]) -> None:
         """The admin token opens /admin, and so does a key with the scope for it."""
         name, given = self._admin_variable, _get_key(headers)
-        if not self._admin and not self._keys.has_admins:
-            message = f"there is no admin token: set the variable {name} to one, and start the gateway again"
+        if self._admin is None and not self._keys.has_admins:
+            message = f"there is no admin token: set the variable {name}, and restart the gateway"
             raise ApiError(403, message, "no_admin")
-        is_token = self._admin.matches(given)
+        is_token = self._is_admin(given)
         key = None if self._keys.is_open else self._keys.find(given)
         if key is not None and ("admin" in key.scopes or not is_token):
             state["key"] = key
             key.check("admin")
         elif not is_token:
             where = f"it is the value of {name}, or in the link to the page that `ir3de serve` printed at its start"
-            raise ApiError(
-                401,
-                f"the admin token is {'wrong' if given else 'missing'}: {where}",
-                "invalid_admin_token",
-                headers={"www-authenticate": "Bearer"},
-            )
+            message = f"the admin token is {'wrong' if given else 'missing'}: {where}"
+            raise ApiError(401, message, "invalid_admin_token", headers={"www-authenticate": "Bearer"})
+
+    def _is_admin(self, given: str) -> bool:
+        """Whether it is the admin token, compared in constant time."""
+        return self._admin is not None and hmac.compare_digest(hash_key(given), self._admin)
 
     def _is_known_origin(self, origin: str, host: str) -> bool:
         return origin in self._origins or "*" in self._origins or origin.partition("://")[2] == host != ""
@@ -307,18 +281,6 @@ class AccessControl:
             await send(message)
 
         return send_with_headers
-
-
-def _add_request_id(send: Send, request_id: str) -> Send:
-    """Add the request id to every answer."""
-
-    async def send_with_headers(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            headers = [pair for pair in message.get("headers", ()) if pair[0] != b"x-request-id"]
-            message["headers"] = [*headers, (b"x-request-id", request_id.encode())]
-        await send(message)
-
-    return send_with_headers
 
 
 def count_sent(send: Send, lease: Lease, *, is_anthropic: bool) -> Send:

@@ -11,31 +11,35 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from math import inf
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 from ir3de_gateway.api_errors import encode_json
 from ir3de_gateway.experts.concurrency import ConcurrencyLimit
 from ir3de_gateway.experts.retry import RETRYABLE_STATUSES, UpstreamFailure, admit, record_failure
 from ir3de_gateway.experts.snapshot import Expert
-from ir3de_gateway.experts.upstream import UpstreamResponse, as_failure, parse_object, read_failure, send_request
+from ir3de_gateway.experts.upstream import (
+    UpstreamResponse,
+    as_failure,
+    list_client_headers,
+    parse_object,
+    read_failure,
+    send_request,
+)
 from ir3de_gateway.headers import HeaderList, compile_header_filter
-from ir3de_gateway.requests.controls import FIELD
 from ir3de_gateway.requests.forwarding import OutgoingBody, build_head, build_path
-from ir3de_gateway.requests.json_body import SMALL_BYTES, offload
+from ir3de_gateway.requests.json_body import FIELD, SMALL_BYTES, offload
 from ir3de_gateway.stages.accept import Accepted
 from ir3de_gateway.stages.charge import build_relay
 from ir3de_gateway.stages.choose import Chosen
 from ir3de_gateway.stages.hooked import Observe, show_answer
-from ir3de_gateway.stages.provenance import build_provenance_member
 from ir3de_gateway.stages.read import count_tokens
+from ir3de_gateway.stages.relay import build_provenance_member
 from ir3de_gateway.translation.fields import UntranslatableError
 from ir3de_gateway.translation.translation import TRANSLATIONS, TranslatedResponse, Translation
 from ir3de_gateway.wire.event_relay import EventRelay, add_member, remove_member
 
 if TYPE_CHECKING:
     from ir3de_gateway.stages.cache import AnswerCopy
-
-T = TypeVar("T")
 
 CLOCK_STEP_S = 0.001  # of uvloop: its timers are rounded to it, so they may end a little before their time
 SLOW_CLIENT_S = 1.0  # an expert may break off an answer that the client does not read for that long
@@ -263,7 +267,7 @@ async def _begin_whole(chosen: Chosen, tried: Attempt, source: UpstreamResponse)
     body = await source.read_whole()
     if body is None:
         return await begin_unread(chosen, tried, source)
-    headers = source.filter_headers()
+    headers = list_client_headers(source)
     copy = None
     if status == 200:
         if chosen.cache_key:
@@ -288,7 +292,7 @@ async def _begin_stream(chosen: Chosen, tried: Attempt, source: UpstreamResponse
         accepted, build_provenance_member(accepted), source, adds_usage=is_added
     )
     copy = copy_answer(chosen, source, adds_usage=is_added) if chosen.cache_key else None
-    headers = source.filter_headers()
+    headers = list_client_headers(source)
     return Answered(
         accepted, source.status, headers, chosen.session, None, first, source, tried, relay=relay, copy=copy
     )
@@ -299,7 +303,7 @@ async def begin_unread(
 ) -> Answered:
     """An answer that is relayed as it comes; `watch` is called with each piece before it is sent."""
     first = await source.read_first_piece()
-    headers = source.filter_headers()
+    headers = list_client_headers(source)
     return Answered(chosen.accepted, source.status, headers, chosen.session, None, first, source, tried, watch=watch)
 
 
@@ -376,33 +380,24 @@ def note_failure(
 
 
 async def translate(chosen: Chosen, expert: Expert) -> Translation | Answered:
-    """The request for an expert of the other format; or the answer, where the gateway itself gives it."""
+    """The request for an expert of the other format; or an estimate of its tokens, which OpenAI's API cannot count."""
     accepted, body = chosen.accepted, chosen.body
     assert isinstance(body, OutgoingBody)
     content, translation = body.body.content, TRANSLATIONS.get(accepted.wire.path)
-    if translation is None:
-        return await _estimate_tokens(chosen, content)
+
+    def work(content: bytes) -> Translation | int:
+        values = json.loads(content)
+        return count_tokens(values) if translation is None else translation(values, expert.config)
+
     try:
-        return await _work_on(content, lambda values: translation(values, expert.config))
+        found = work(content) if len(content) <= SMALL_BYTES else await offload(work, content)
     except UntranslatableError as error:
         experts, capability = accepted.snapshot.experts.values(), accepted.wire.capability
         able = [one.name for one in experts if capability in one.config.capabilities]
         error.message += f". These experts need no translation: {', '.join(able)}" if able else ""
         raise
-
-
-async def _work_on(content: bytes, function: Callable[[Mapping[str, Any]], T]) -> T:
-    """Call a function with the request's values: in a thread, if they are large."""
-
-    def work(content: bytes) -> T:
-        return function(json.loads(content))
-
-    return work(content) if len(content) <= SMALL_BYTES else await offload(work, content)
-
-
-async def _estimate_tokens(chosen: Chosen, content: bytes) -> Answered:
-    """OpenAI's API has no counting of tokens, so the client gets the gateway's own estimate."""
-    tokens = await _work_on(content, count_tokens)
-    body = add_member(encode_json({"input_tokens": tokens}), build_provenance_member(chosen.accepted))
+    if isinstance(found, Translation):
+        return found
+    answer = add_member(encode_json({"input_tokens": found}), build_provenance_member(accepted))
     headers = [(b"content-type", b"application/json"), (b"x-ir3de-estimated", b"true")]
-    return Answered(chosen.accepted, 200, headers, chosen.session, body)
+    return Answered(accepted, 200, headers, chosen.session, answer)

@@ -13,7 +13,7 @@ from ir3de_gateway.stages.ask import Answered, sign, translate
 from ir3de_gateway.stages.charge import build_relay
 from ir3de_gateway.stages.choose import Chosen
 from ir3de_gateway.stages.hooked import show_answer
-from ir3de_gateway.stages.provenance import build_provenance_member
+from ir3de_gateway.stages.relay import build_provenance_member
 
 # headers that experts get as a rule, and on which no answer depends: the client's software, and traces
 _is_ignored = re.compile(

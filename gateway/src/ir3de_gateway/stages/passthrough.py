@@ -13,13 +13,13 @@ from starlette.types import Receive, Scope, Send
 from ir3de_gateway.api_errors import encode_json
 from ir3de_gateway.experts.retry import UpstreamFailure
 from ir3de_gateway.experts.snapshot import Expert
-from ir3de_gateway.experts.upstream import UpstreamResponse, parse_object
+from ir3de_gateway.experts.upstream import UpstreamResponse, list_client_headers, parse_object
 from ir3de_gateway.gateway import Gateway
 from ir3de_gateway.headers import text
-from ir3de_gateway.requests.controls import FIELD, Controls
+from ir3de_gateway.requests.controls import Controls
 from ir3de_gateway.requests.forms import Upload, read_upload
 from ir3de_gateway.requests.forwarding import NoBody, OutgoingBody, RequestContent
-from ir3de_gateway.requests.json_body import read_json
+from ir3de_gateway.requests.json_body import FIELD, read_json
 from ir3de_gateway.requests.tokens import find_passed_bound
 from ir3de_gateway.stages.accept import Accepted, accept
 from ir3de_gateway.stages.ask import Answered, Attempt, begin_unread, note_rejection
@@ -150,7 +150,7 @@ async def begin_opaque(chosen: Chosen, tried: Attempt, source: UpstreamResponse)
         return await begin_unread(chosen, tried, source, watch)
     if source.status < 300:
         body = _note_content(accepted, body, tried.expert)
-    headers = source.filter_headers()
+    headers = list_client_headers(source)
     return Answered(accepted, source.status, headers, body=body)
 
 

@@ -12,8 +12,8 @@ from ir3de.serving import MIN_PASTE_CHARS, MessageError, Turn, compile_envelopes
 from ir3de_gateway.api_errors import ApiError, build_type_error
 from ir3de_gateway.config.experts import RESERVED
 from ir3de_gateway.requests.client import read_body
-from ir3de_gateway.requests.controls import CONTROL_HEADERS, FIELD, NO_CONTROLS, Controls, read_controls
-from ir3de_gateway.requests.json_body import JsonBody, offload, read_json
+from ir3de_gateway.requests.controls import CONTROL_HEADERS, NO_CONTROLS, Controls, read_controls
+from ir3de_gateway.requests.json_body import FIELD, JsonBody, offload, read_json
 from ir3de_gateway.requests.model_texts import list_request_slots
 from ir3de_gateway.requests.tokens import estimate_tokens, read_answer_limit
 from ir3de_gateway.stages.accept import Accepted
