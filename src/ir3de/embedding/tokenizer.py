@@ -1,8 +1,7 @@
 """Text to token ids: the reference engine (`tokenizers`), and a faster one (`tokie`) where it gives the same ids.
 
-A tokenizer here is the bytes of a Hugging Face `tokenizer.json`. The fast engine is used only where it has been
-proven on this very tokenizer (`proof.py`). The proof names the engine's version and is kept with whatever the
-tokenizer is saved in, so it is made once, not at every load.
+A tokenizer is the bytes of a Hugging Face `tokenizer.json`. The fast engine is used only where a proof exists for this
+very tokenizer and version of the engine (`proof.py`). The proof is saved with the tokenizer, so it is made once.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import gzip
 import hashlib
 import json
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import Enum
 from functools import cached_property, partial
@@ -40,13 +39,15 @@ from ir3de.embedding.normalisation import (
     is_random_case,
     is_too_short,
     lowercase_if_all_caps,
+    not_one_text,
+    not_texts,
     read_first,
     replace_lone_surrogates,
     take_first,
     take_longest,
 )
-from ir3de.embedding.proof import EncodeBatch, Proof, cut, get_proof, prove
-from ir3de.errors import EmbeddingError, InputError
+from ir3de.embedding.proof import TESTED_PROOFS, EncodeBatch, Proof, cut, get_proof, prove
+from ir3de.errors import EmbeddingError
 
 if TYPE_CHECKING:
     import tokenizers
@@ -60,7 +61,7 @@ MAX_COMPRESSED_BYTES = 8_000_000
 
 
 class Unread(Enum):
-    """Stands for what has not been read from the definition: reading it takes tens of milliseconds."""
+    """Marks a value that was not read from the definition, because that takes tens of milliseconds."""
 
     NOT_READ = "not read"
 
@@ -68,9 +69,9 @@ class Unread(Enum):
 class Tokenizer:
     """The bytes of a tokenizer.json, with encode, encode_batch and pieces.
 
-    What a saved artifact knows already is only a shortcut: `proof` vouches for the fast engine, `fast_cache` is that
-    engine's compiled form, gzipped, which loads in a tenth of the time, and `unknown_id` spares reading the JSON,
-    so the definition itself may be given as a function that is called when it is first needed.
+    The other arguments are shortcuts that a saved artifact provides: `proof` vouches for the fast engine, `fast_cache`
+    is that engine's compiled form, gzipped, which loads in a tenth of the time, and `unknown_id` spares reading the
+    JSON. So the definition itself may be a function that is called when it is first needed.
     """
 
     def __init__(
@@ -87,8 +88,8 @@ class Tokenizer:
         self._given_unknown = unknown_id
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A pickled tokenizer leaves its engines behind: they are made again where it is used."""
-        made: tuple[Any, Proof] | None = vars(self).get("_fast")  # a proof takes seconds
+        """A pickled tokenizer has no engines: they are loaded again where it is used."""
+        made: tuple[Any, Proof] | None = vars(self).get("_fast")  # making one takes seconds
         proof = self._given_proof if made is None else made[1]
         given: dict[str, Any] = {"proof": proof, "fast_cache": self._given_cache, "unknown_id": self._given_unknown}
         return partial(Tokenizer, **given), (self.definition,)
@@ -127,28 +128,29 @@ class Tokenizer:
         except ImportError:
             return None
         given, version = self._given_proof, find_engine_version()
-        known = given if given and given.version == version else None
+        is_given = given is not None and given.version == version
         try:
-            engine = load_engine(lambda: self.definition, self._given_cache if known else None)
+            engine = load_engine(lambda: self.definition, self._given_cache if is_given else None)
         except tokie.TokieError:
             return None
+        known = given if is_given else TESTED_PROOFS.get((self.sha256, version))
         is_normalised = is_sentencepiece(self.definition) if known is None else known.normalised
         if is_normalised:
             engine = NormalisingEngine(engine)
+        if known is not None:
+            return engine, known
 
         def make_proof() -> Proof | None:
             made = prove(lambda texts: engine.encode_batch_flat(texts, False), self._encode_by_reference, version)
             return made and replace(made, normalised=is_normalised)
 
-        if known is not None:
-            proof: Proof | None = known
-        else:  # where the saved proof is about another version, the new one is cached: the file may stay as it is
-            proof = make_proof() if given is None else get_proof(self.sha256, version, make_proof)
+        # where the saved proof is about another version, the new one is cached: the saved file may stay as it is
+        proof = make_proof() if given is None else get_proof(self.sha256, version, make_proof)
         return None if proof is None else (engine, proof)
 
     @property
     def engine(self) -> str:
-        """Which engine encodes: 'tokie 0.1.4' or 'tokenizers'."""
+        """The engine that encodes: 'tokie 0.1.4' or 'tokenizers'."""
         return "tokenizers" if self._fast is None else f"tokie {self._fast[1].version}"
 
     @property
@@ -158,7 +160,7 @@ class Tokenizer:
 
     @property
     def proof(self) -> Proof | None:
-        """The fast engine's proof, to be saved beside the tokenizer."""
+        """The fast engine's proof, to be saved with the tokenizer."""
         return None if self._fast is None else self._fast[1]
 
     @cached_property
@@ -194,7 +196,7 @@ class Tokenizer:
         """The text's token ids, without special tokens: exactly what is counted and routed.
 
         Long texts all in capitals, and texts in random case, are lowercased. Lone surrogates become U+FFFD.
-        Where only the first `most` ids are needed, no more of a long text is read than it takes (`beginnings.py`).
+        Where only the first `most` ids are needed, no more of a long text is read than necessary.
         """
         try:
             if len(text) > JUDGED_CHARACTERS:
@@ -207,15 +209,15 @@ class Tokenizer:
         except UnicodeEncodeError:
             return self._encode_one(replace_lone_surrogates(text))
         except (TypeError, AttributeError) as error:
-            raise _not_one_text(text) from error
+            raise not_one_text(text) from error
 
     def encode_batch(self, texts: Sequence[str], most: int | None = None) -> tuple[Ids, Lengths]:
         """All texts' ids end to end, and how many belong to each. The ids are those of `encode`.
 
-        Where only the first `most` ids of each are needed, no more of a long text is read than it takes.
+        Where only the first `most` ids of each are needed, no more of a long text is read than necessary.
         """
         if isinstance(texts, (str, bytes)):
-            raise _not_text(texts)
+            raise not_texts(texts)
         try:
             if most is not None and any(is_long(text, most) for text in texts):
                 return self._encode_beginnings(texts, most)
@@ -224,7 +226,7 @@ class Tokenizer:
         except UnicodeEncodeError:
             return self._encode_all([replace_lone_surrogates(text) for text in texts])
         except (TypeError, AttributeError) as error:
-            raise _not_text(texts) from error
+            raise not_texts(texts) from error
 
     def _encode_beginnings(self, texts: Sequence[str], most: int) -> tuple[Ids, Lengths]:
         cut = [take_first(text, most) for text in texts]
@@ -285,7 +287,7 @@ class Tokenizer:
         return encode_many
 
     def _encode_doubtful(self, texts: Sequence[str]) -> tuple[Ids, Lengths]:
-        """Long texts in pieces, doubtful pieces by the reference engine, the rest by the fast one, in their order."""
+        """Long texts in pieces, doubtful pieces by the reference engine, the others by the fast one, in their order."""
         assert self._fast is not None
         engine, proof = self._fast
         cuts = [self._cut(text, proof) for text in texts]
@@ -304,16 +306,16 @@ class Tokenizer:
         return np.concatenate(parts), np.add.reduceat(lengths, first_piece)
 
     def _cut(self, text: str, proof: Proof) -> list[str]:
-        """A long text in pieces, and in short ones where only the doubtful ones are to be encoded word by word."""
+        """A long text in pieces; in short ones where the doubtful ones are encoded word by word."""
         found = None
         if proof.cuttable and self._words is not None and len(text) <= MAX_TEXT_CHARS:
             found = cut(text, MAX_PIECE_CHARS)
         return found or (cut(text) if proof.cuttable else None) or [text]
 
     def warm_up(self) -> None:
-        """Load what encodes texts, and find out what encodes doubtful ones, without the reference."""
+        """Load what encodes texts, doubtful ones included, without the reference engine."""
         self.encode("a")
-        self._words  # noqa: B018 - it is kept
+        self._words  # noqa: B018 - it is cached
 
     @cached_property
     def _words(self) -> WordByWord | None:
@@ -324,7 +326,7 @@ class Tokenizer:
         return None if missing is None else WordByWord(engine.encode_batch_flat, missing)
 
     def _encode_by_words(self, texts: Sequence[str]) -> tuple[Ids, Lengths]:
-        """Doubtful texts by the fast engine, where that is possible and the reference is not at hand anyway."""
+        """Doubtful texts by the fast engine, where that is possible and the reference is not loaded anyway."""
         if self._words is None or "reference" in vars(self) or sum(map(len, texts)) > MAX_TEXT_CHARS:
             return self._encode_by_reference(texts)
         found = []
@@ -336,7 +338,7 @@ class Tokenizer:
 
     def _encode_by_reference(self, texts: Sequence[str]) -> tuple[Ids, Lengths]:
         for text in texts:
-            text.encode()  # raise on a surrogate as the fast engine does; this one would panic
+            text.encode()  # raise on a surrogate as the fast engine does; the reference would panic
         encodings = self.reference.encode_batch_fast(list(texts), add_special_tokens=False)
         lengths = np.array([len(encoding) for encoding in encodings], np.uint64)
         ids = np.array([token for encoding in encodings for token in encoding.ids], np.uint32)
@@ -348,12 +350,12 @@ class Tokenizer:
             ids: list[int] = self._encode_many([text])[0].tolist()
             if (places := find_places(self._fast[0], ids, text)) is not None:
                 return ids, places
-        # as a batch, because others can run meanwhile: `encode` keeps the interpreter's lock
+        # as a batch, because `encode` keeps the interpreter's lock
         encoding = self.reference.encode_batch([text], add_special_tokens=False)[0]
         return encoding.ids, [start for start, _ in encoding.offsets]
 
     def decode_batch(self, prompts: Sequence[Ids]) -> list[str]:
-        """Token ids as text again. Capitals that `encode` made small stay small, and what it dropped stays away."""
+        """Token ids as text again; letters that `encode` lowercased stay so, and dropped characters are missing."""
         found: list[str] = self._decoder.decode_batch([ids.tolist() for ids in prompts], skip_special_tokens=False)
         return found
 
@@ -371,7 +373,7 @@ class Tokenizer:
         The ids are those of `encode`; the stretches keep the capitals of the text.
         """
         if not isinstance(text, str):
-            raise _not_one_text(text)
+            raise not_one_text(text)
         if most is not None and is_long(text, most):
             return read_first(self.pieces, text, most)
         normalised = replace_lone_surrogates(lowercase_if_all_caps(text))
@@ -394,17 +396,3 @@ class Tokenizer:
         starts[0] = 0
         # a character spread over several tokens is shown once, with the last of them
         return [(token, text[start:end]) for token, start, end in zip(ids, starts, ends, strict=True)]
-
-
-def _not_one_text(text: object) -> InputError:
-    many = isinstance(text, Iterable) and not isinstance(text, bytes)
-    advice = ": several go to route_batch" if many else f": {text!r:.60}"
-    return InputError(f"expected one text (str), found {type(text).__name__}{advice}")
-
-
-def _not_text(texts: object) -> InputError:
-    if isinstance(texts, (list, tuple)):
-        for index, text in enumerate(texts):
-            if not isinstance(text, str):
-                return InputError(f"text {index} is {type(text).__name__}, not str: {text!r:.60}")
-    return InputError(f"expected texts (str), found {type(texts).__name__}")

@@ -18,7 +18,7 @@ SMALL_JOB_BYTES = 64 << 20  # on disk: below, starting processes takes longer th
 
 
 class LocalEngine:
-    """This process for small jobs, and for others a process a core, or as many as `workers` says."""
+    """This process for small jobs, and for others one process per core, or `workers` processes."""
 
     def __init__(self, workers: int | None = None) -> None:
         self.workers = workers
@@ -28,13 +28,12 @@ class LocalEngine:
     ) -> Iterator[ShardCount]:
         usual = 1 if sum(shard.bytes for shard in shards) < SMALL_JOB_BYTES else count_cores()
         workers = min(self.workers or usual, len(shards))
-        if workers <= 1 or any(shard.is_stdin for shard in shards):
-            return InProcess().count(shards, job, embedding, on_bytes)
-        return Pool(workers).count(shards, job, embedding, on_bytes)
+        is_alone = workers <= 1 or any(shard.is_stdin for shard in shards)
+        return (InProcess() if is_alone else Pool(workers)).count(shards, job, embedding, on_bytes)
 
 
 class InProcess:
-    """One thread reads, and one a core counts."""
+    """One thread reads, and one thread per core counts."""
 
     def count(
         self, shards: Sequence[Shard], job: Job, embedding: Embedding, on_bytes: Callable[[int], None] | None = None
@@ -49,7 +48,7 @@ class InProcess:
                         yield from _add_oldest(pending)
                     reading.left += 1
                     pending.append((reading, pool.submit(count, chunk, embedding, job.recipe)))
-                yield from reading.finish_one()  # all of it is read
+                yield from reading.finish_one()  # the reading itself
             while pending:
                 yield from _add_oldest(pending)
 
@@ -63,7 +62,7 @@ class _OpenShard:
         self.total = count([], embedding, job.recipe)
 
     def finish_one(self) -> Iterator[ShardCount]:
-        """One of what is left is done; the last one gives the shard's count."""
+        """Mark one of them as done; the last one gives the shard's count."""
         self.left -= 1
         if self.left == 0:
             yield make_shard_count(self.shard, self.total, self.bad, perf_counter() - self.begun)

@@ -50,6 +50,7 @@ class Files:
 
 SHARD_BYTES = 16 << 20
 MAX_PIECES = 4_096  # in a shard, so that a million empty files are not one
+MAX_EXAMPLES = 5  # of records that were skipped
 
 _LINES = frozenset({".jsonl", ".ndjson"})
 _TEXTS = frozenset({".txt", ".text", ".md"})  # lines as well, unless each file is one text
@@ -92,7 +93,7 @@ class Shard:
 
 
 def plan(files: Files, *, shard_bytes: int = SHARD_BYTES) -> list[Shard]:
-    """Every file that is named, cut and put together into shards; always the same for the same files."""
+    """Cut and join the named files into shards; always the same for the same files."""
     if shard_bytes < 1:
         raise InputError(f"shard_bytes must be at least 1, found {shard_bytes}")
     shards: list[Shard] = []
@@ -139,9 +140,6 @@ def _describe_state(state: State) -> str:
     return f"{state.size:,} bytes{when}"
 
 
-MAX_EXAMPLES = 5  # of records that were skipped
-
-
 @dataclass(frozen=True)
 class Job:
     """How shards are read and counted; `skip_bad`: so many broken records of the whole domain may be skipped."""
@@ -158,11 +156,11 @@ class Job:
 
 @dataclass(frozen=True)
 class ShardCount:
-    """What became of a shard: all that goes back from where it was counted."""
+    """The result of counting a shard."""
 
     index: int
     statistics: Statistics
-    records: int  # that were read, the skipped among them; blank ones are none
+    records: int  # that were read, skipped ones included; blank ones do not count
     skipped: int
     examples: tuple[str, ...]  # what was wrong with the first few of those
     bytes: int
@@ -170,7 +168,7 @@ class ShardCount:
 
 
 class BadRecords:
-    """Counts the records that are skipped, until there are more than may be."""
+    """Counts the records that are skipped, up to the limit."""
 
     def __init__(self, limit: int, skipped: int = 0, examples: Sequence[str] = ()) -> None:
         self.limit, self.skipped = limit, skipped
@@ -210,15 +208,15 @@ def make_shard_count(shard: Shard, total: Statistics, bad: BadRecords, seconds: 
 def read_chunks(
     shard: Shard, job: Job, bad: BadRecords, on_bytes: Callable[[int], None] | None = None
 ) -> Iterator[list[str]]:
-    """The shard's texts, a few megabytes at a time; a file that changes meanwhile is refused."""
-    return split_chunks(_texts(shard, job, bad, on_bytes))
+    """The shard's texts, a few megabytes at a time; rejects a file that changes meanwhile."""
 
+    def read_texts() -> Iterator[str]:
+        on_damage = bad.add_error if job.skip_bad else None
+        for piece in shard.pieces:
+            piece.check()
+            yield from texts_in(
+                piece.source, field=job.field, whole_files=job.whole_files, on_bytes=on_bytes, on_damage=on_damage
+            )
+            piece.check()
 
-def _texts(shard: Shard, job: Job, bad: BadRecords, on_bytes: Callable[[int], None] | None) -> Iterator[str]:
-    on_damage = bad.add_error if job.skip_bad else None
-    for piece in shard.pieces:
-        piece.check()
-        yield from texts_in(
-            piece.source, field=job.field, whole_files=job.whole_files, on_bytes=on_bytes, on_damage=on_damage
-        )
-        piece.check()
+    return split_chunks(read_texts())
