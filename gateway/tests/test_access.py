@@ -292,16 +292,16 @@ def test_what_is_not_there_is_not_found(unlocked: Running, path: str) -> None:
 @pytest.mark.parametrize(
     ("path", "hint"),
     [
-        ("/v1/v1/messages", "but at /v1/messages: base_url must not end in /v1"),
-        ("/chat/completions", "but at /v1/chat/completions: base_url must end in /v1"),
-        ("/messages", "but at /v1/messages: base_url must end in /v1"),
+        ("/v1/v1/messages", "but /v1/messages exists: base_url must not end in /v1"),
+        ("/chat/completions", "but /v1/chat/completions exists: base_url must end in /v1"),
+        ("/messages", "but /v1/messages exists: base_url must end in /v1"),
         ("/v1/v1/nothing", ""),
         ("/nowhere", ""),
     ],
 )
 def test_a_base_url_with_v1_twice_or_without_it_is_told(unlocked: Running, path: str, hint: str) -> None:
     got = ask(unlocked.url, LAW, path)
-    assert (got.status, got.error["message"]) == (404, f"there is nothing at {path}{hint and ', '}{hint}")
+    assert (got.status, got.error["message"]) == (404, f"no endpoint {path}{hint and ', '}{hint}")
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/models", "/health"])

@@ -181,7 +181,7 @@ def test_the_button_names_who_is_asked_instead_and_says_why(page: Browser, gatew
     typed(page, prompt)
     announced = page.text("#send-to")
     assert page.text("#winner") == "law" != announced
-    assert page.text("#target-note") == f"law fails at present, so {announced} is asked."
+    assert page.text("#target-note") == f"law fails at present, so {announced} answers."
     page.find("#send").click()
     page.until(lambda: f"Expert{announced}" in page.text("#answer-facts"))
     assert announced == "cooking" and "Decidedlaw (resting)" in page.text("#answer-facts")

@@ -159,7 +159,7 @@ def test_keys_show_their_limits_what_is_used_and_when_it_begins_anew(chromium: B
             show(chromium, "keys")
             chromium.until(lambda: len(chromium.all(".key")) == len(entries))
             app = chromium.text("[data-key=app]")
-            assert "Active" in app and "May ask experts, list models and ask for decisions; only law." in app
+            assert "Active" in app and "May use experts, list models and get decisions; only law." in app
             meters = dict(chromium.run(METERS))
             assert meters["Cost today"] == "0.0030 of 0.01 (30 %)"
             assert meters["Cost this month"] == "0.0030 of 2.00 (< 1 %)"

@@ -81,10 +81,10 @@ Validated = TypeVar("Validated", bound=BaseModel)
 def validate(
     kind: type[Validated], given: Any, within: str = "", *, status: int = 422, shows_found: bool = False
 ) -> Validated:
-    """Turn a part of a request into a model, or raise an `ApiError` that says what is wrong with each field.
+    """Turn a part of a request into a model, or raise an `ApiError` that describes what is wrong with each field.
 
-    The message quotes the wrong values only with `shows_found`. /admin does not ask for it, because somebody may have
-    put a secret into the wrong field.
+    The message quotes the wrong values only with `shows_found`. /admin does not use it, because a secret may be in the
+    wrong field.
     """
     try:
         return kind.model_validate(given)
@@ -129,12 +129,14 @@ def build_type_error(param: str, wanted: str, found: object) -> ApiError:
 
 def build_internal_error(request_id: str) -> ApiError:
     """An internal error: the log has the details, the client does not get them."""
-    return ApiError(500, f"the gateway failed: its log has more, request {request_id}")
+    return ApiError(500, f"internal error; the log has the details, request id {request_id}")
 
 
 def build_stopping_error() -> ApiError:
-    """The gateway stops, and waits for its requests no longer."""
-    return ApiError(503, "the gateway is stopping and gave this request up: ask again", "stopping", retry_after=1.0)
+    """The gateway stops, and cancels the requests that are left."""
+    return ApiError(
+        503, "the gateway is stopping and has cancelled this request: retry in 1 s", "stopping", retry_after=1.0
+    )
 
 
 class ClientDisconnect(Exception):  # noqa: N818 - an event, not an error

@@ -75,8 +75,8 @@ async def _send_api_error(request: Request, error: Exception) -> Response:
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     status, headers = error.status_code, dict(error.headers or {})
-    nothing = f"there is nothing at {request.url.path[:200]}{_find_hint(request)}" if status == 404 else ""
-    messages = {404: nothing, 405: f"{request.method} is not possible here"}
+    nothing = f"no endpoint {request.url.path[:200]}{_find_hint(request)}" if status == 404 else ""
+    messages = {404: nothing, 405: f"the method {request.method} is not allowed here"}
     if status == 405:  # starlette names the methods of one route only
         routes = [route for route in request.app.routes if route.matches(request.scope)[0] != Match.NONE]
         headers = {"allow": ", ".join(sorted({method for route in routes for method in route.methods}))}
@@ -90,7 +90,7 @@ def _find_hint(request: Request) -> str:
     scope = {**request.scope, "path": meant}
     if all(route.matches(scope)[0] == Match.NONE for route in request.app.routes):
         return ""
-    return f", but at {meant[:200]}: base_url must {'not ' if len(meant) < len(path) else ''}end in /v1"
+    return f", but {meant[:200]} exists: base_url must {'not ' if len(meant) < len(path) else ''}end in /v1"
 
 
 async def _unexpected(request: Request, error: Exception) -> Response:

@@ -69,11 +69,11 @@ class Gateway:
     ) -> Gateway:
         """Load what /admin changed and the router, and get ready; connections are made when requests come.
 
-        `reread` reads the configuration again when /admin asks for it.
+        `reread` reads the configuration again for a reload through /admin.
         """
         if config.server.keys_file is not None:
             read_keys_in_force(Path(config.server.keys_file))  # a broken one stops the start before anything is opened
-        load_hooks(config.hooks)  # what cannot be loaded is told at the start
+        load_hooks(config.hooks)  # what cannot be loaded stops the start
         path, temporary = find_state_folder(config, config_path), None
         if path is None and (shared := get_worker_folder()) is not None:
             path = shared / "state"
@@ -107,7 +107,9 @@ class Gateway:
             try:
                 self._hooks = HookRunner(config, self.observer.metrics.count_hook)
             except InputError as error:  # of a configuration that was read again
-                raise ApiError(502, "a hook of this gateway cannot be loaded: see its log", "hook_failed") from error
+                raise ApiError(
+                    502, "a hook of the gateway cannot be loaded; the log has the details", "hook_failed"
+                ) from error
         return self._hooks
 
     async def start(self) -> None:

@@ -67,7 +67,7 @@ class UpstreamResponse:
         self._answer.close()
 
     def end_by(self, deadline: float) -> None:
-        """Let the answer end earlier than the expert's own limit says."""
+        """Let the answer end earlier than the expert's own limit."""
         self._last_deadline = deadline
 
     def read_piece(self, *, last: bool = False) -> Coroutine[Any, Any, bytes]:
@@ -100,7 +100,7 @@ class UpstreamResponse:
                 return content
 
     def find_usage(self) -> Mapping[str, Any]:
-        """The token usage of a stream, where the client's events do not tell it; only a translated answer has one."""
+        """The token usage of a stream, where the client's events do not have it: only that of a translated answer."""
         return {}
 
     async def read_whole(self) -> bytes | None:

@@ -137,22 +137,22 @@ async def route(request: Request) -> Response:
         return Response(status_code=400)  # the client is gone
     values = (await read_json(content, limits.json_depth, kept_bytes=MAX_KEPT_BYTES)).values
     del content  # the prompts are enough
-    asked = validate(RouteRequest, values, status=400, shows_found=True)
-    turns = asked.read_turns(snapshot.config.routing)
-    texts = asked.read_texts(snapshot.config.routing) if turns is None else [text for _, text in turns]
-    is_served = asked.wanted.is_served(snapshot.router)
+    query = validate(RouteRequest, values, status=400, shows_found=True)
+    turns = query.read_turns(snapshot.config.routing)
+    texts = query.read_texts(snapshot.config.routing) if turns is None else [text for _, text in turns]
+    is_served = query.wanted.is_served(snapshot.router)
     find_target = None
-    if asked.target:
-        key, weights = request.state.key, asked.weights
+    if query.target:
+        key, weights = request.state.key, query.weights
         find_target = partial(preview, snapshot, pins=gateway.pins, key=key, weights=weights, is_served=is_served)
     try:
-        if not has_variant(snapshot, asked.wanted):  # it must be built first
-            await run_in_thread(get_variant, snapshot, asked.wanted)
-        if asked.is_quick(texts):
-            content = build_answer(snapshot, asked, texts, turns, find_target)
+        if not has_variant(snapshot, query.wanted):  # it must be built first
+            await run_in_thread(get_variant, snapshot, query.wanted)
+        if query.is_quick(texts):
+            content = build_answer(snapshot, query, texts, turns, find_target)
         else:
             content = await asyncio.get_running_loop().run_in_executor(
-                _start_thread(), build_answer, snapshot, asked, texts, turns, find_target
+                _start_thread(), build_answer, snapshot, query, texts, turns, find_target
             )
     except InputError as error:  # weights so large that no number holds them
         raise ApiError(400, str(error)) from error
@@ -170,24 +170,24 @@ def _start_thread() -> ThreadPoolExecutor:
 
 def build_answer(
     snapshot: Snapshot,
-    asked: RouteRequest,
+    query: RouteRequest,
     texts: Sequence[str],
     turns: Sequence[SpokenTurn] | None = None,
     find_target: FindTarget | None = None,
 ) -> bytes:
     """The answer as JSON. `turns` are those of a chat that is routed as a conversation."""
-    variant = get_variant(snapshot, asked.wanted)
+    variant = get_variant(snapshot, query.wanted)
     begin, chat = perf_counter(), None
     if turns:
-        chat = route_turns(variant, texts, asked.weights)
+        chat = route_turns(variant, texts, query.weights)
         decisions = [chat.decision]
     elif turns is not None:  # no words of the user
-        decisions, texts = [variant.route("", weights=asked.weights)], [""]
+        decisions, texts = [variant.route("", weights=query.weights)], [""]
     elif len(texts) == 1:
-        decisions = [variant.route(texts[0], weights=asked.weights)]
+        decisions = [variant.route(texts[0], weights=query.weights)]
     else:
         batches = (texts[start : start + BATCH_INPUTS] for start in range(0, len(texts), BATCH_INPUTS))
-        decisions = [one for batch in batches for one in variant.route_batch(batch, weights=asked.weights)]
+        decisions = [one for batch in batches for one in variant.route_batch(batch, weights=query.weights)]
     took = perf_counter() - begin
     head = {
         "object": "list",
@@ -199,40 +199,40 @@ def build_answer(
     }
 
     def preview_target(text: str, decision: Decision) -> dict[str, Any]:
-        chat = asked.messages or [{"role": "user", "content": text}]
+        chat = query.messages or [{"role": "user", "content": text}]
         return {} if find_target is None else {"target": find_target(chat, decision)}
 
-    explain = partial(_explain, variant, asked) if chat is None else partial(_explain_chat, variant, asked, chat)
+    explain = partial(_explain, variant, query) if chat is None else partial(_explain_chat, variant, query, chat)
     data = b",".join(  # row by row, because an explanation takes several times the memory of its JSON
         _encode({"index": index, **decision.to_dict(), **explain(text), **preview_target(text, decision)})
         for index, (text, decision) in enumerate(zip(texts if chat is None else texts[-1:], decisions, strict=True))
     )
-    shown = b"" if turns is None else b'"turns":[%b],' % _describe_turns(chat, asked, turns)
+    shown = b"" if turns is None else b'"turns":[%b],' % _describe_turns(chat, query, turns)
     options = _encode(list_options(snapshot))
     return b"".join((_encode(head)[:-1], b",", shown, b'"data":[', data, b'],"options":', options, b"}"))
 
 
-def _describe_turns(chat: Conversation | None, asked: RouteRequest, turns: Sequence[SpokenTurn]) -> bytes:
+def _describe_turns(chat: Conversation | None, query: RouteRequest, turns: Sequence[SpokenTurn]) -> bytes:
     """The rows of the turns as JSON."""
     if chat is None:
         return b""
-    explained_chars = MAX_EXPLAINED_CHAT_CHARS if asked.explain else 0
+    explained_chars = MAX_EXPLAINED_CHAT_CHARS if query.explain else 0
     rows = describe_turns(chat, turns, explained_chars=explained_chars, read_chars=READ_CHARS)
     return b",".join([_encode(row) for row in rows][::-1])
 
 
-def _explain_chat(variant: Router, asked: RouteRequest, chat: Conversation, text: str) -> dict[str, Any]:
+def _explain_chat(variant: Router, query: RouteRequest, chat: Conversation, text: str) -> dict[str, Any]:
     """The words that decided the last turn. Flips are those of a prompt, so chats of several turns have none."""
-    row = chat.explain().deciding.describe_parts() if asked.explain else {}
-    if asked.flips and len(chat) == 1 and not read_chat([(0, text)])[1]:
-        row["flips"] = variant.flips(text, weights=asked.weights).to_dict()
+    row = chat.explain().deciding.describe_parts() if query.explain else {}
+    if query.flips and len(chat) == 1 and not read_chat([(0, text)])[1]:
+        row["flips"] = variant.flips(text, weights=query.weights).to_dict()
     return row
 
 
-def _explain(variant: Router, asked: RouteRequest, text: str) -> dict[str, Any]:
-    row = variant.explain(text, weights=asked.weights).describe_parts() if asked.explain else {}
-    if asked.flips:
-        row["flips"] = variant.flips(text, weights=asked.weights).to_dict()
+def _explain(variant: Router, query: RouteRequest, text: str) -> dict[str, Any]:
+    row = variant.explain(text, weights=query.weights).describe_parts() if query.explain else {}
+    if query.flips:
+        row["flips"] = variant.flips(text, weights=query.weights).to_dict()
     return row
 
 
@@ -271,7 +271,7 @@ def describe_turns(
     """A row for each turn, newest first, ready for JSON.
 
     The newest ones have the words that decided: `explained_chars` together, where `read_chars` of each turn are read.
-    Unless that is 0, each row tells whether it has them.
+    Unless that is 0, each row has `explained`: whether it has them.
     """
     is_asked, first_explained = explained_chars > 0, len(chat) - MAX_EXPLAINED_TURNS
     known: dict[tuple[int, str], dict[str, Any]] = {}  # turns that one turn decided share its words
@@ -288,7 +288,7 @@ def describe_turns(
         words = words if turn >= first_explained else {}
         yield {**row, **({"explained": bool(words)} if is_asked else {}), **words}
         if len(chat) > MAX_INLINE_TURNS:
-            sleep(0)  # whoever waits for the interpreter's lock has it now
+            sleep(0)  # gives the interpreter's lock to the event loop
 
 
 def _describe_turn(found: TurnExplanation) -> dict[str, Any]:

@@ -196,4 +196,6 @@ def _check(offered: Mapping[str, Any], wanted: VariantSpec) -> None:
             others = f"it has {', '.join(names)}" if names else "it holds no statistics to fit another one from"
             raise ApiError(422, f"this router has no {param} {name!r}: {others}", param=param)
     if wanted.k is not None and (wanted.selector or offered["selector"]) != "entropy":
-        raise ApiError(422, "k is the number of tokens that vote with selector 'entropy': ask for that too", param="k")
+        raise ApiError(
+            422, "k is the number of tokens that vote with selector 'entropy': send that selector, too", param="k"
+        )

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from ir3de_gateway.config.models import Cache
 from ir3de_gateway.headers import HeaderList, text
 
-ENTRY_BYTES = 500  # that an entry takes beside its answer
+ENTRY_BYTES = 500  # that an entry takes in addition to its answer
 SMALL_BYTES = 65_536  # of a request whose JSON is compared, whatever its spacing; larger ones are compared byte by byte
 _max_age = re.compile(r"max-age\s*=\s*\"?(\d{1,9})")
 

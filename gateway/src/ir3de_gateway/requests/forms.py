@@ -71,7 +71,7 @@ class Upload:
 
     @property
     def kinds(self) -> bytes:
-        """The headers that say what is sent and what may come."""
+        """The headers with the type of the body, and of the answers that are accepted."""
         return f"content-type: {self._content_type}\r\naccept: */*\r\n".encode("latin-1", "replace")
 
     @property
@@ -92,7 +92,7 @@ class Upload:
             if self.size > limits.upload_bytes:
                 raise build_too_large_error(limits.upload_bytes)
             if _in_use > UPLOADS_AT_ONCE * limits.upload_bytes:
-                raise ApiError(503, "there are too many uploads at once: try again later", retry_after=5.0)
+                raise ApiError(503, "too many uploads at once, retry in 5 s", retry_after=5.0)
             await self._keep(self._form.feed(piece))
             if not message.get("more_body"):
                 break
@@ -152,8 +152,8 @@ def read_boundary(content_type: str) -> bytes:
     """The boundary that a content type names, or an `ApiError`."""
     found = _boundary.fullmatch(content_type.strip())
     if found is None:
-        said = content_type[:100] or "nothing"
-        raise ApiError(415, f"a form is expected here: multipart/form-data with a boundary, found {said}")
+        found_type = content_type[:100] or "nothing"
+        raise ApiError(415, f"the body must be multipart/form-data with a boundary, found {found_type}")
     return (found[1] or found[2]).encode("latin-1", "replace")
 
 

@@ -112,7 +112,7 @@ class JsonBody(NamedTuple):
 
     @classmethod
     def parse(cls, content: bytes, depth: int) -> JsonBody:
-        """Parse the object, or raise an `ApiError` that says what is wrong with it."""
+        """Parse the object, or raise an `ApiError` that describes what is wrong with it."""
         try:
             text = content.decode()
         except UnicodeDecodeError as error:

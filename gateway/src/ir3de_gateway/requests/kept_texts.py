@@ -77,9 +77,7 @@ class KeptTexts:
         if len(text) <= SHORT_CHARS:
             return
         if not isinstance(text, Beginning):
-            text = holder[key] = Beginning(
-                text, estimate_tokens(text)
-            )  # here, in a thread, so that nobody waits for it
+            text = holder[key] = Beginning(text, estimate_tokens(text))  # here, in a thread
         size = sys.getsizeof(text)
         self._bytes += size
         self._texts += 1

@@ -1,9 +1,9 @@
 """Reads the JSON object of a large request in windows, in a thread, and keeps only what routing needs of its values.
 
-Python's JSON decoder holds the interpreter's lock for as long as it works, and values take up to 25 times the memory of
-their text. So a large object is walked through window by window. An index of each window says where its brackets and
-commas are, outside of strings; whatever is complete in a window is left to the decoder, which also checks it. Of the
-values, short ones are kept, and the texts of messages: of a long text its beginning, with an estimate of its tokens.
+Python's JSON decoder holds the interpreter's lock while it works, and values take up to 25 times the memory of their
+text. So a large object is read window by window. An index of each window has the places of its brackets and commas
+outside of strings; what is complete in a window is left to the decoder, which also checks it. Of the values, short ones
+are kept, and the texts of messages: of a long text its beginning, with an estimate of its tokens.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class _LargeReader:
 
     def _load(self, start: int) -> None:
         """Make the window that begins at a byte, and its index."""
-        sleep(0)  # whoever waits for the interpreter's lock has it now
+        sleep(0)  # gives the interpreter's lock to the event loop
         seen = len(self._text) - self._place  # counted already
         self._text, self._place = self._decode_text(start), 0
         plain = _escape.sub("__", self._text) if "\\" in self._text else self._text
@@ -112,7 +112,7 @@ class _LargeReader:
         return JsonError(message, self._byte(place))
 
     def _peek(self) -> str:
-        """The next character that is no white space; empty at the end."""
+        """The next character that is not white space; empty at the end."""
         while True:
             self._place = _space(self._text, self._place).end()  # type: ignore[union-attr]
             if self._place < len(self._text) or self._is_last:

@@ -22,7 +22,7 @@ from ir3de_gateway.wire.passthrough import PassthroughFormat
 LETTERS_PER_TOKEN = 4.5  # of English, spaces included
 CHARS_PER_TOKEN = 2  # of other alphabets: Cyrillic, Arabic, Devanagari, letters with accents
 
-# In UTF-8 one byte of each character tells what it is. Digits, signs, Chinese, Japanese, Korean and emoji count as a
+# In UTF-8 one byte of each character shows its kind. Digits, signs, Chinese, Japanese, Korean and emoji count as a
 # token each: many vocabularies split numbers digit by digit.
 _LETTERS = f"{ascii_letters} ".encode()
 _CONTINUING = bytes(range(0x80, 0xC0))

@@ -1,6 +1,6 @@
 """A choice as a value, which experts can and may answer, and which of them answer in place of the decided one.
 
-One rule says who answers instead, whatever the reason that the decided expert does not:
+One rule decides which expert answers instead, whatever the reason that the decided one does not:
 
 1. One of the expert's own `fallbacks`, in their order.
 2. A candidate of the decision: an expert at least a third as likely as the best one.

@@ -1,11 +1,11 @@
 // The answer to the prompt of the playground, as it streams from the expert that the button names.
 
-import { find, make, say } from "./dom.js";
+import { find, make, setText } from "./dom.js";
 import { listFacts, streamAnswer } from "./stream.js";
 
 let running = null; // the answer under way
 
-// `getRequest` gives the prompt and the model to ask, once both are known.
+// `getRequest` gives the prompt and the model to request, once both are known.
 export function setUpAnswers(getRequest) {
   find("send").addEventListener("click", async () => {
     const request = running ? null : await getRequest();
@@ -31,7 +31,7 @@ async function send({ content, model }) {
   find("answer").hidden = false;
   find("answer-facts").replaceChildren();
   text.replaceChildren();
-  say(find("answer-state"), "Asking…");
+  setText(find("answer-state"), "Waiting for the answer…");
   setBusy(true);
   try {
     await streamAnswer({
@@ -39,16 +39,16 @@ async function send({ content, model }) {
       model,
       signal: mine.signal,
       onText(piece) {
-        say(find("answer-state"), "");
+        setText(find("answer-state"), "");
         text.append(piece);
       },
       onKnown: (known) => find("answer-facts").replaceChildren(...listFacts(known)),
     });
-    say(find("answer-state"), "");
+    setText(find("answer-state"), "");
   } catch (error) {
-    if (error.name === "AbortError") say(find("answer-state"), "Stopped.");
+    if (error.name === "AbortError") setText(find("answer-state"), "Stopped.");
     else {
-      say(find("answer-state"), "");
+      setText(find("answer-state"), "");
       text.append(make("p", { class: "wrong", role: "alert" }, error.message || "The gateway cannot be reached."));
       if (error.status === 401) document.dispatchEvent(new CustomEvent("ir3de-keys-wanted", { detail: "api" }));
     }

@@ -1,4 +1,4 @@
-// The gateway's API: keys, errors as they are told, streams event by event.
+// The gateway's API: keys, errors as the gateway reports them, streams event by event.
 
 import { begin } from "./dom.js";
 
@@ -45,9 +45,9 @@ export const keys = {
   },
 };
 
-keys.takeFromAddress(); // before anything is asked for
+keys.takeFromAddress(); // before the first request
 
-export async function ask(path, { method = "GET", body, signal, headers = {} } = {}) {
+export async function request(path, { method = "GET", body, signal, headers = {} } = {}) {
   const secret = path.startsWith("admin/") ? keys.admin : (path === "metrics" && keys.admin) || keys.api;
   const sent = { ...headers };
   if (secret) sent.authorization = `Bearer ${secret}`;
@@ -65,14 +65,14 @@ export async function ask(path, { method = "GET", body, signal, headers = {} } =
   try {
     error = (await response.json()).error || {};
   } catch {
-    // not every proxy on the way speaks JSON
+    // not every proxy on the way sends JSON
   }
   throw new Refused(response.status, error.message || `The gateway answered ${response.status}.`, error.code);
 }
 
 export const explainError = (error) => (error.status ? begin(error.message) : "The gateway cannot be reached.");
 
-export const askJSON = async (path, options) => (await ask(path, options)).json();
+export const requestJSON = async (path, options) => (await request(path, options)).json();
 
 // The data of each server-sent event, as it comes.
 export async function* events(response) {

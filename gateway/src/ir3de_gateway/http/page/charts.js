@@ -1,6 +1,6 @@
 // Small charts, drawn by hand: columns over time, columns of a histogram.
 
-import { count, draw, make, number, say } from "./dom.js";
+import { count, draw, make, number, setText } from "./dom.js";
 
 const WIDTH = 720;
 
@@ -37,7 +37,7 @@ export function rateChart(place, rates, seconds) {
   picture.replaceChildren(level(4, "grid"), level(height, "ground"), ...bars);
   let mark = place.querySelector(".mark");
   if (!mark) place.append((mark = make("span", { class: "mark" })));
-  say(mark, number(most));
+  setText(mark, number(most));
   scale(place, [`${span} s ago`, "now"]);
 }
 
@@ -66,5 +66,5 @@ function scale(place, words) {
     line = make("p", { class: "scale" }, ...words.map(() => make("span")));
     place.append(line);
   }
-  words.forEach((word, index) => say(line.children[index], word));
+  words.forEach((word, index) => setText(line.children[index], word));
 }

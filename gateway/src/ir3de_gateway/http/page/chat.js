@@ -1,7 +1,7 @@
 // A chat with the gateway, which shows turn by turn who answers and why, also for the message that is being typed.
 
 import { colour, compare, learn, named } from "./colors.js";
-import { find, make, NONE_FITS, say } from "./dom.js";
+import { find, make, NONE_FITS, setText } from "./dom.js";
 import { describeSureness, drawEvidence, explainTurn, nameReason } from "./evidence.js";
 import { findExamples } from "./examples.js";
 import { makePreview } from "./preview.js";
@@ -9,7 +9,7 @@ import { listFacts, streamAnswer } from "./stream.js";
 import { explainTarget, nameTarget } from "./target.js";
 import { paintWords } from "./words.js";
 
-const WAIT_MS = 80; // without a key before the gateway is asked
+const WAIT_MS = 80; // without a key before the request is sent
 const FOLLOW_UP = "Ok, and how long does that take?";
 
 const box = find("chat-text");
@@ -33,9 +33,9 @@ function buildQuestion() {
 function showNothing() {
   preview = { text: "", target: null, turn: null, turns: [] };
   find("chat-decision").hidden = true;
-  say(find("chat-note"), "");
-  say(find("chat-send").querySelector("span"), "Send");
-  say(find("chat-send").querySelector("b"), "");
+  setText(find("chat-note"), "");
+  setText(find("chat-send").querySelector("span"), "Send");
+  setText(find("chat-send").querySelector("b"), "");
   offerMessages();
   find("chat").dataset.ready = "";
 }
@@ -48,18 +48,18 @@ function show(found, text) {
   compare(last.compared ?? []);
   preview = { text, target: row.target, turn: last, turns };
   find("chat-decision").hidden = false;
-  say(find("chat-decision-title"), text ? "Who would answer this message" : "Who answered last");
+  setText(find("chat-decision-title"), text ? "The expert for this message" : "The expert of the last answer");
   find("chat-winner-swatch").style.setProperty("--colour", row.expert === null ? "var(--line)" : colour(row.expert));
-  say(find("chat-winner"), row.expert ?? NONE_FITS);
-  say(find("chat-sure"), describeSureness(row, found.calibrated));
-  say(find("chat-why"), explainTurn(last));
-  say(find("chat-spoken"), last.summary ?? "");
+  setText(find("chat-winner"), row.expert ?? NONE_FITS);
+  setText(find("chat-sure"), describeSureness(row, found.calibrated));
+  setText(find("chat-why"), explainTurn(last));
+  setText(find("chat-spoken"), last.summary ?? "");
   find("chat-evidence").replaceChildren(drawEvidence(last, turns));
   if (text) nameTarget(find("chat-send"), row.target);
-  say(find("chat-note"), text ? explainTarget(row.target, row.expert ?? row.ranking[0]?.expert) : "");
+  setText(find("chat-note"), text ? explainTarget(row.target, row.expert ?? row.ranking[0]?.expert) : "");
   find("chat-alone").hidden = found.turns !== undefined;
   offerMessages(found.router);
-  find("chat").dataset.ready = text; // for whoever waits for it, such as a test
+  find("chat").dataset.ready = text; // for tests that wait for it
 }
 
 // the thread -----------------------------------------------------------------------------------------------------------
@@ -88,8 +88,8 @@ function addTurn(text, { turn, turns }) {
 function showWho(entry, known) {
   const expert = known.expert ?? entry.turn.expert ?? NONE_FITS;
   entry.item.dataset.expert = expert;
-  const said = make("span", { class: "quiet" }, known.tried?.length ? `after ${known.tried.join(", ")} failed` : nameReason(entry.turn));
-  entry.who.replaceChildren(named(expert), said);
+  const note = make("span", { class: "quiet" }, known.tried?.length ? `after ${known.tried.join(", ")} failed` : nameReason(entry.turn));
+  entry.who.replaceChildren(named(expert), note);
   entry.facts.replaceChildren(...listFacts(known));
 }
 
@@ -100,21 +100,21 @@ async function send() {
   if (preview.text !== text || !preview.target?.expert || running) return;
   const mine = (running = new AbortController());
   const entry = addTurn(text, preview);
-  const asked = [...messages, { role: "user", content: text }];
-  let said = "";
+  const sent = [...messages, { role: "user", content: text }];
+  let received = "";
   box.value = "";
   setBusy(true);
   try {
     const onText = (piece) => {
-      said += piece;
+      received += piece;
       entry.answer.append(piece);
       keepInSight();
     };
-    await streamAnswer({ messages: asked, model: "auto", signal: mine.signal, onText, onKnown: (known) => showWho(entry, known) });
+    await streamAnswer({ messages: sent, model: "auto", signal: mine.signal, onText, onKnown: (known) => showWho(entry, known) });
   } catch (error) {
-    fail(entry, error, text, said);
+    fail(entry, error, text, received);
   } finally {
-    if (said) messages = [...asked, { role: "assistant", content: said }];
+    if (received) messages = [...sent, { role: "assistant", content: received }];
     running = null;
     entry.item.classList.remove("streaming");
     entry.answer.setAttribute("aria-busy", "false");
@@ -123,12 +123,12 @@ async function send() {
   }
 }
 
-function fail(entry, error, text, said) {
+function fail(entry, error, text, received) {
   const isStopped = error.name === "AbortError";
   const what = isStopped ? "Stopped." : error.message || "The gateway cannot be reached.";
   entry.answer.append(make("p", isStopped ? { class: "quiet" } : { class: "wrong", role: "alert" }, what));
-  if (said) return;
-  entry.item.classList.add("failed"); // it is no part of the conversation, and can be sent again
+  if (received) return;
+  entry.item.classList.add("failed"); // it is not part of the conversation, and can be sent again
   if (!box.value) box.value = text;
   if (error.status === 401) document.dispatchEvent(new CustomEvent("ir3de-keys-wanted", { detail: "api" }));
 }

@@ -7,7 +7,7 @@ const PLACE = "ir3de-experts";
 
 let order = []; // the router's experts; after them those that it no longer has, as they are met
 try {
-  order = JSON.parse(localStorage.getItem(PLACE)) || []; // for views that are opened before the router was asked
+  order = JSON.parse(localStorage.getItem(PLACE)) || []; // for views that are opened before the router is known
 } catch {
   // then it is learnt anew
 }
@@ -23,7 +23,7 @@ export function learn(experts) {
   }
 }
 
-let compared = new Map(); // the slots of experts that are shown beside each other
+let compared = new Map(); // the slots of experts that are shown side by side
 
 function findSlot(name) {
   const place = order.indexOf(name);

@@ -23,13 +23,13 @@ export function draw(tag, properties = {}, ...children) {
   return element;
 }
 
-export function say(element, text) {
+export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text; // what is read aloud is read once
 }
 
-export function tell(element, text) {
+export function showNotice(element, text) {
   element.hidden = !text;
-  say(element, text || "");
+  setText(element, text || "");
 }
 
 export const count = (value, noun) => `${number(value)} ${noun}${value === 1 ? "" : "s"}`;

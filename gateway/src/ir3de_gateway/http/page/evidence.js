@@ -4,7 +4,7 @@ import { colour } from "./colors.js";
 import { make, NONE_FITS, percent } from "./dom.js";
 
 const REASONS = { routed: "by its own words", stayed: "stayed", "new subject": "new subject", moved: "moved" };
-const LEAST_SHOWN = 0.005; // of the weight: less is no bar
+const LEAST_SHOWN = 0.005; // of the weight: less gets no bar
 
 // In a few words, for the thread.
 export function nameReason(turn) {
@@ -25,9 +25,9 @@ export function explainTurn(turn) {
   if (turn.abstained) return `The router abstains: ${turn.reason || "it is not sure enough"}. The nearest expert is ${turn.best ?? expert}.`;
   const sentences = {
     routed: "Its own words decide.",
-    stayed: `It stays with ${expert}: of all turns, turn ${turn.decided + 1} speaks most for it.`,
+    stayed: `It stays with ${expert}: of all turns, turn ${turn.decided + 1} is the strongest sign of it.`,
     "new subject": `It begins a new subject, so the turns before no longer count.`,
-    moved: `All turns together now speak for ${expert}; turn ${turn.decided + 1} most of all.`,
+    moved: `All turns together now point to ${expert}; turn ${turn.decided + 1} most of all.`,
   };
   return sentences[turn.why] ?? "";
 }

@@ -1,8 +1,8 @@
 // Prompts to try: those that this router surely gives to one of its experts, out of a list of our own and out of what can
-// be asked about the experts' names. No text that a router was fitted from is ever shown, because people may have
+// be questions about the experts' names. No text that a router was fitted from is ever shown, because people may have
 // written it.
 
-import { askJSON } from "./api.js";
+import { requestJSON } from "./api.js";
 import { learn } from "./colors.js";
 
 const SEVERAL_SUBJECTS = [
@@ -67,15 +67,15 @@ const isSure = (row) => row.expert !== null && !row.abstained && !row.out_of_dom
 const isExample = (row) => isSure(row) && (row.expected_score !== undefined || rank(row) >= LEAST);
 
 async function route(input) {
-  const found = await askJSON("v1/route", { method: "POST", body: { input } });
+  const found = await requestJSON("v1/route", { method: "POST", body: { input } });
   return { ...found, rows: found.data.map((row, index) => ({ ...row, text: input[index] })) };
 }
 
 // Where the experts are models, which expect a score of every prompt, their names are no subjects.
 async function routeNames(experts) {
-  const asked = experts.slice(0, MOST_NAMES).flatMap((name) => ABOUT_A_NAME.map((about) => ({ name, text: about(name.replace(/[_-]+/g, " ").trim()) })));
-  const { rows } = await route(asked.map((one) => one.text));
-  return rows.filter((row, index) => row.expert === asked[index].name && row.expected_score === undefined);
+  const questions = experts.slice(0, MOST_NAMES).flatMap((name) => ABOUT_A_NAME.map((about) => ({ name, text: about(name.replace(/[_-]+/g, " ").trim()) })));
+  const { rows } = await route(questions.map((one) => one.text));
+  return rows.filter((row, index) => row.expert === questions[index].name && row.expected_score === undefined);
 }
 
 // The best prompt for each expert, and one that two experts have a part in: [{text, experts}, …].

@@ -1,8 +1,8 @@
 // Who answers, how they are, and how they come and go.
 
-import { ask, explainError } from "./api.js";
+import { request, explainError } from "./api.js";
 import { named } from "./colors.js";
-import { find, make, number, say, tell } from "./dom.js";
+import { find, make, number, setText, showNotice } from "./dom.js";
 import { showRefusal, showUnlocked } from "./locked.js";
 import { drawReplicas } from "./replicas.js";
 
@@ -22,7 +22,7 @@ async function look() {
   clearTimeout(timer);
   open = true;
   try {
-    const response = await ask("admin/experts");
+    const response = await request("admin/experts");
     version = response.headers.get("etag");
     show(await response.json());
     showUnlocked("experts");
@@ -72,7 +72,7 @@ function person(one) {
       make("span", { class: `health ${kind}` }, word),
     ),
     make("p", { class: "quiet" }, upstream ? address : "The router has its domain, but it has no endpoint."),
-    one.routed ? null : make("p", { class: "quiet" }, "The router does not know it. It answers only when asked by name."),
+    one.routed ? null : make("p", { class: "quiet" }, "The router does not know it. It answers only requests that name it."),
     drawReplicas(one, drain),
     make(
       "div",
@@ -92,7 +92,7 @@ function person(one) {
 async function change(path, options) {
   const headers = version ? { "if-match": version } : {};
   try {
-    await ask(path, { ...options, headers });
+    await request(path, { ...options, headers });
   } catch (error) {
     if (error.status === 412) {
       await look();
@@ -108,21 +108,21 @@ async function drain(name, replica, isDrained) {
   try {
     await change(path, { method: "PUT", body: { drain: isDrained } });
   } catch (error) {
-    tell(find("experts-notice"), explainError(error));
+    showNotice(find("experts-notice"), explainError(error));
   }
 }
 
 function remove(name) {
   const dialog = find("confirm");
-  say(find("confirm-title"), `Remove ${name}?`);
-  say(find("confirm-text"), "Its prompts will go to the other experts. Requests in flight will finish.");
+  setText(find("confirm-title"), `Remove ${name}?`);
+  setText(find("confirm-text"), "Its prompts will go to the other experts. Requests in flight will finish.");
   dialog.returnValue = "";
   dialog.onclose = async () => {
     if (dialog.returnValue !== "yes") return;
     try {
       await change(`admin/experts/${encodeURIComponent(name)}`, { method: "DELETE" });
     } catch (error) {
-      tell(find("experts-notice"), explainError(error));
+      showNotice(find("experts-notice"), explainError(error));
     }
   };
   dialog.showModal();
@@ -132,10 +132,10 @@ async function add(event) {
   event.preventDefault();
   const value = (id) => find(id).value.trim();
   const wrong = (id, text) => {
-    tell(find("add-wrong"), text);
+    showNotice(find("add-wrong"), text);
     find(id)?.focus();
   };
-  tell(find("add-wrong"), "");
+  showNotice(find("add-wrong"), "");
   if (!value("add-name")) return wrong("add-name", "The expert needs a name.");
   if (!/^https?:\/\//.test(value("add-url"))) return wrong("add-url", "The endpoint must look like http://127.0.0.1:8001/v1");
   const texts = find("add-texts").value.split("\n").map((line) => line.trim()).filter(Boolean);
@@ -148,7 +148,7 @@ async function add(event) {
   else body.texts = texts;
   const button = find("add-send");
   button.disabled = true;
-  say(button, "Adding…");
+  setText(button, "Adding…");
   try {
     await change("admin/experts", { method: "POST", body });
     find("add").reset();
@@ -157,7 +157,7 @@ async function add(event) {
     wrong("add-name", error.message);
   } finally {
     button.disabled = false;
-    say(button, "Add expert");
+    setText(button, "Add expert");
   }
 }
 
@@ -173,7 +173,7 @@ function base64(blob) {
 function choose(chosen) {
   file = chosen || null;
   find("chosen").hidden = !file;
-  say(find("chosen").firstElementChild, file ? `${file.name}, ${number(Math.ceil(file.size / 1024))} KB` : "");
+  setText(find("chosen").firstElementChild, file ? `${file.name}, ${number(Math.ceil(file.size / 1024))} KB` : "");
   if (!file) find("add-file").value = "";
   if (file && !find("add-name").value) find("add-name").value = file.name.replace(/\..*$/, "");
 }

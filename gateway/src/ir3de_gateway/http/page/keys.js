@@ -1,13 +1,13 @@
 // The named keys of clients: what each may do, what it has used, and when that begins anew.
 
-import { askJSON } from "./api.js";
+import { requestJSON } from "./api.js";
 import { named } from "./colors.js";
-import { count, find, list, make, number, percent, say, tell } from "./dom.js";
+import { count, find, list, make, number, percent, setText, showNotice } from "./dom.js";
 import { showRefusal, showUnlocked } from "./locked.js";
 
 const EVERY_MS = 2_000;
 const NEARLY = 0.8; // of a limit: from here on its bar warns
-const SCOPES = { inference: "ask experts", route: "ask for decisions", models: "list models", metrics: "read metrics", admin: "change the gateway" };
+const SCOPES = { inference: "use experts", route: "get decisions", models: "list models", metrics: "read metrics", admin: "change the gateway" };
 
 let timer = 0;
 let isShown = false;
@@ -16,7 +16,7 @@ async function look() {
   clearTimeout(timer);
   isShown = true;
   try {
-    show(await askJSON("admin/keys"));
+    show(await requestJSON("admin/keys"));
     showUnlocked("keys");
   } catch (error) {
     if (showRefusal("keys", error)) return;
@@ -25,9 +25,9 @@ async function look() {
 }
 
 function show({ data, file, problem }) {
-  tell(find("keys-problem"), problem ? `The keys file cannot be read, so the keys before it hold: ${problem}` : "");
+  showNotice(find("keys-problem"), problem ? `The keys file cannot be read, so the previous keys stay in force: ${problem}` : "");
   find("no-keys").hidden = data.length > 0 || Boolean(file);
-  say(find("keys-file"), file ? `${count(data.length, "key")}, from ${file}. The file is read again whenever it changes.` : "");
+  setText(find("keys-file"), file ? `${count(data.length, "key")}, from ${file}. The file is read again whenever it changes.` : "");
   find("key-list").replaceChildren(...data.map(drawKey));
 }
 
@@ -104,7 +104,7 @@ function drawExperts(key) {
   const head = ["Expert, this month", "Requests", "Tokens", "Cost"].map((name) => make("th", { scope: "col" }, name));
   const estimated = rows.reduce((sum, one) => sum + (one.estimated || 0), 0);
   const table = make("table", {}, make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...items));
-  const note = estimated ? make("p", { class: "quiet" }, `The tokens of ${count(estimated, "answer")} are estimated, because the expert did not tell them.`) : null;
+  const note = estimated ? make("p", { class: "quiet" }, `The tokens of ${count(estimated, "answer")} are estimated, because the expert did not report them.`) : null;
   return make("div", { class: "by-expert" }, table, note);
 }
 

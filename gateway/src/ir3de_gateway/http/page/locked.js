@@ -1,22 +1,22 @@
 // What a view shows that needs the admin token, where there is none, or a wrong one.
 
 import { explainError, keys } from "./api.js";
-import { find, make, tell } from "./dom.js";
+import { find, make, showNotice } from "./dom.js";
 
 const NO_ACCESS = [401, 403];
 
 // Show why the gateway refused, and what to do; nothing else of the view is shown. True if it is about access.
 export function showRefusal(view, error) {
   const isLocked = NO_ACCESS.includes(error.status);
-  tell(find(`${view}-notice`), isLocked ? "" : explainError(error));
+  showNotice(find(`${view}-notice`), isLocked ? "" : explainError(error));
   const place = find(`${view}-locked`);
   place.hidden = !isLocked;
   find(`${view}-content`).hidden = isLocked;
   if (!isLocked) return false;
   const wrong = error.status === 401 && keys.admin;
   const title = wrong ? "The admin token of this tab is wrong" : "This view needs the admin token";
-  if (place.dataset.said === title + error.message) return true;
-  place.dataset.said = title + error.message;
+  if (place.dataset.shown === title + error.message) return true;
+  place.dataset.shown = title + error.message;
   const open = () => document.dispatchEvent(new CustomEvent("ir3de-keys-wanted", { detail: "admin" }));
   place.replaceChildren(
     make("h2", {}, title),
@@ -28,7 +28,7 @@ export function showRefusal(view, error) {
 }
 
 export function showUnlocked(view) {
-  tell(find(`${view}-notice`), "");
+  showNotice(find(`${view}-notice`), "");
   find(`${view}-locked`).hidden = true;
   find(`${view}-content`).hidden = false;
 }

@@ -1,6 +1,6 @@
-// Other scorers and selectors to try. They change what the page shows, and whom its button asks; clients see none of it.
+// Other scorers and selectors to try. They change what the page shows, and which expert its button names; clients see none of it.
 
-import { count, find, make, say } from "./dom.js";
+import { count, find, make, setText } from "./dom.js";
 
 const SELECTORS = {
   average: ["Average", "The mean score of all tokens decides."],
@@ -48,7 +48,7 @@ function limitSlider() {
   slider.value = Math.min(chosen.k ?? served.k, slider.max);
   slider.disabled = length < 2;
   const text = length ? `${slider.value} of ${count(length, "token")}` : "none";
-  say(find("k-shown"), text);
+  setText(find("k-shown"), text);
   slider.setAttribute("aria-valuetext", text);
 }
 
@@ -74,8 +74,8 @@ function reflect() {
   const about = SELECTORS[selector]?.[1] ?? "";
   const isServed = !chosen.selector && !chosen.scorer && (chosen.k === null || chosen.k === served.k);
   const own = `${(SELECTORS[served.selector] || [served.selector])[0].toLowerCase()}, ${served.scorer}`;
-  const trial = `A trial: the button asks the expert shown here by its name. Requests of clients are read as the router is served (${own}).`;
-  say(find("reading-note"), isServed ? about : trial);
+  const trial = `A trial: the button sends to the expert shown here by its name. Requests of clients are read as the router is served (${own}).`;
+  setText(find("reading-note"), isServed ? about : trial);
 }
 
 export function setUpOptions(onChange) {

@@ -2,14 +2,14 @@
 
 import { setUpAnswers } from "./answer.js";
 import { colour, compare, learn, named } from "./colors.js";
-import { count, find, list, make, NONE_FITS, number, percent, say, tell } from "./dom.js";
+import { count, find, list, make, NONE_FITS, number, percent, setText, showNotice } from "./dom.js";
 import { findExamples } from "./examples.js";
 import { readOptions, setUpOptions, showOptions } from "./options.js";
 import { makePreview } from "./preview.js";
 import { explainTarget, nameTarget } from "./target.js";
 import { showWords, visible } from "./words.js";
 
-const WAIT_MS = 60; // without a key before the gateway is asked
+const WAIT_MS = 60; // without a key before the request is sent
 const RANKED = 5;
 
 const prompt = find("prompt");
@@ -19,8 +19,8 @@ const { look, later } = makePreview({ waitMs: WAIT_MS, winner: "winner", sure: "
 
 function buildQuestion() {
   const text = prompt.value;
-  const asked = { explain: true, flips: true, target: true, ...readOptions() };
-  return { text, body: { messages: [{ role: "user", content: text }], ...asked } };
+  const options = { explain: true, flips: true, target: true, ...readOptions() };
+  return { text, body: { messages: [{ role: "user", content: text }], ...options } };
 }
 
 function show(found, text) {
@@ -28,27 +28,27 @@ function show(found, text) {
   learn(found.experts);
   compare(row.compared ?? []);
   find("winner-swatch").style.setProperty("--colour", row.expert === null ? "var(--line)" : colour(row.expert));
-  say(find("winner"), row.expert ?? NONE_FITS);
-  say(find("sure"), describeSureness(row, found));
-  say(find("cost-of-it"), `${row.counted} of ${count(row.tokens, "token")} decided, in ${microseconds(found.route_us)}`);
+  setText(find("winner"), row.expert ?? NONE_FITS);
+  setText(find("sure"), describeSureness(row, found));
+  setText(find("cost-of-it"), `${row.counted} of ${count(row.tokens, "token")} decided, in ${microseconds(found.route_us)}`);
   showOptions(found.options, row.tokens);
   showTarget(row, text);
   showRanking(row);
   showWords(row, row.flips, text);
-  say(find("spoken"), row.tokens ? (row.summary ?? "") : "");
+  setText(find("spoken"), row.tokens ? (row.summary ?? "") : "");
   showFlips(row);
   showLegend(row.compared);
   showExamples(found.router);
-  document.documentElement.dataset.ready = text; // for whoever waits for it, such as a test
+  document.documentElement.dataset.ready = text; // for tests that wait for it
 }
 
-// The button names the expert that will be asked, which need not be the one that was chosen.
+// The button names the expert that will answer, which need not be the one that was chosen.
 function showTarget(row, text) {
   shown = { text, target: row.target };
   nameTarget(find("send"), row.target);
   const why = explainTarget(row.target, row.expert ?? row.ranking[0]?.expert);
   find("target-note").hidden = !why;
-  say(find("target-note"), why);
+  setText(find("target-note"), why);
 }
 
 const microseconds = (value) => (value < 1000 ? `${Math.round(value)} µs` : `${(value / 1000).toFixed(1)} ms`);
@@ -92,11 +92,11 @@ function showRanking(row) {
     item.style.setProperty("--share", Math.max(0, (probability ?? expected_score) / largest));
     item.style.setProperty("--row", index);
     item.classList.toggle("first", expert === row.expert);
-    say(item.querySelector(".value"), probability === undefined ? expected_score.toFixed(2) : percent(probability));
+    setText(item.querySelector(".value"), probability === undefined ? expected_score.toFixed(2) : percent(probability));
   });
   for (const gone of present.values()) gone.remove();
   const more = row.ranking.length - ranked.length;
-  tell(find("ranked-more"), more ? `… and ${number(more)} more` : "");
+  showNotice(find("ranked-more"), more ? `… and ${number(more)} more` : "");
   place.style.setProperty("--rows", ranked.length);
   const sorted = [...place.children].sort((one, other) => one.style.getPropertyValue("--row") - other.style.getPropertyValue("--row"));
   const move = place.moveBefore || place.insertBefore; // the former lets a row glide to its place

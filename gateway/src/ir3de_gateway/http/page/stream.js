@@ -1,26 +1,26 @@
-// Asks for an answer, and gives it on as it streams, with what is known about who gives it.
+// Requests an answer, and passes it on as it streams, with what is known about its expert.
 
-import { ask, events } from "./api.js";
+import { request, events } from "./api.js";
 import { named } from "./colors.js";
 import { count, make, milliseconds, percent } from "./dom.js";
 
 // `onText` gets each piece of the answer, `onKnown` what is known so far. Returns the whole text.
 export async function streamAnswer({ messages, model, signal, onText, onKnown }) {
   const known = { begin: performance.now() };
-  const tell = () => onKnown(known);
+  const report = () => onKnown(known);
   try {
     const body = { model, stream: true, stream_options: { include_usage: true }, messages };
-    const response = await ask("v1/chat/completions", { method: "POST", body, signal });
+    const response = await request("v1/chat/completions", { method: "POST", body, signal });
     readHeaders(known, response.headers);
-    tell();
-    return await follow(response, known, onText, tell);
+    report();
+    return await follow(response, known, onText, report);
   } finally {
     known.total = performance.now() - known.begin;
-    tell();
+    report();
   }
 }
 
-async function follow(response, known, onText, tell) {
+async function follow(response, known, onText, report) {
   if (!(response.headers.get("content-type") || "").includes("event-stream")) {
     const whole = await response.json();
     readBody(known, whole);
@@ -39,12 +39,12 @@ async function follow(response, known, onText, tell) {
     }
     if (piece.error) throw new Error(piece.error.message || "The expert did not finish its answer.");
     readBody(known, piece);
-    const said = piece.choices?.[0]?.delta?.content;
-    if (!said) continue;
+    const content = piece.choices?.[0]?.delta?.content;
+    if (!content) continue;
     known.first ??= performance.now() - known.begin;
-    text += said;
-    onText(said);
-    tell();
+    text += content;
+    onText(content);
+    report();
   }
   return text;
 }
@@ -70,14 +70,14 @@ function readHeaders(known, headers) {
 }
 
 function readBody(known, piece) {
-  const said = piece.ir3de;
-  if (said) {
-    Object.assign(known, { expert: said.expert ?? known.expert, model: said.model ?? known.model });
-    Object.assign(known, { decided: said.decided ?? known.decided, reason: said.reason ?? known.reason });
-    if (Array.isArray(said.fallbacks)) known.tried = said.fallbacks.map((one) => one.from);
-    if (said.confidence !== undefined) known.confidence = said.confidence;
-    if (said.expected_score !== undefined) known.score = said.expected_score;
-    if (said.why && said.why !== "routed") known.why = said.instead ? `${said.why}: the ${said.instead} answers` : said.why;
+  const provenance = piece.ir3de;
+  if (provenance) {
+    Object.assign(known, { expert: provenance.expert ?? known.expert, model: provenance.model ?? known.model });
+    Object.assign(known, { decided: provenance.decided ?? known.decided, reason: provenance.reason ?? known.reason });
+    if (Array.isArray(provenance.fallbacks)) known.tried = provenance.fallbacks.map((one) => one.from);
+    if (provenance.confidence !== undefined) known.confidence = provenance.confidence;
+    if (provenance.expected_score !== undefined) known.score = provenance.expected_score;
+    if (provenance.why && provenance.why !== "routed") known.why = provenance.instead ? `${provenance.why}: the ${provenance.instead} answers` : provenance.why;
   }
   if (piece.usage?.completion_tokens) known.tokens = piece.usage.completion_tokens;
 }

@@ -1,9 +1,9 @@
 // Live traffic, from the gateway's Prometheus metrics. The browser keeps their history while the page is open.
 
-import { ask, explainError } from "./api.js";
+import { request, explainError } from "./api.js";
 import { histogram, rateChart } from "./charts.js";
 import { colour, named } from "./colors.js";
-import { find, make, milliseconds, number, percent, say, tell } from "./dom.js";
+import { find, make, milliseconds, number, percent, setText, showNotice } from "./dom.js";
 import { parseMetrics, subtractMetrics, summarise, sumOf } from "./metrics.js";
 
 const POLL_MS = 2_000;
@@ -16,25 +16,25 @@ const BAR_MS = 2_000;
 const opened = Date.now();
 let isShown = false;
 let timer = 0;
-let request = null;
+let pending = null;
 let totals = []; // {time, requests}, for the chart
 let snapshots = []; // {time, samples}, for "last 5 minutes"
 let latest = [];
 
 async function poll() {
   clearTimeout(timer);
-  request?.abort();
-  const mine = (request = new AbortController());
+  pending?.abort();
+  const mine = (pending = new AbortController());
   try {
-    const response = await ask("metrics", { signal: mine.signal });
+    const response = await request("metrics", { signal: mine.signal });
     const samples = parseMetrics(await response.text());
-    if (mine !== request) return;
+    if (mine !== pending) return;
     keep(samples);
-    tell(find("traffic-notice"), "");
+    showNotice(find("traffic-notice"), "");
     if (isShown) show();
   } catch (error) {
-    if (mine !== request) return;
-    tell(find("traffic-notice"), explainError(error));
+    if (mine !== pending) return;
+    showNotice(find("traffic-notice"), explainError(error));
   }
   timer = setTimeout(poll, isShown && !document.hidden ? POLL_MS : BACKGROUND_POLL_MS);
 }
@@ -72,8 +72,8 @@ function show() {
   const rates = computeRates();
   showTotals(summary.totals, recent ? describeWindow() : "since the gateway started");
   rateChart(find("rate"), rates, BAR_MS / 1000);
-  say(find("rate-now"), `${number(Math.round(10 * rates.at(-1)) / 10)} per second`);
-  say(find("history-note"), Date.now() - opened < BARS * BAR_MS ? "Counted since this page was opened." : "");
+  setText(find("rate-now"), `${number(Math.round(10 * rates.at(-1)) / 10)} per second`);
+  setText(find("history-note"), Date.now() - opened < BARS * BAR_MS ? "Counted since this page was opened." : "");
   histogram(find("confidence"), summary.confidence.edges, summary.confidence.counts);
   const most = Math.max(1, ...summary.experts.map((expert) => expert.requests));
   document.querySelector("#by-expert tbody").replaceChildren(...summary.experts.map((expert) => makeRow(expert, most)));
@@ -98,7 +98,7 @@ function showTotals(totals, period) {
   if (place.children.length !== tiles.length) {
     place.replaceChildren(...tiles.map(() => make("div", {}, make("dt"), make("dd"), make("dd", { class: "quiet" }))));
   }
-  tiles.forEach((texts, index) => texts.forEach((text, part) => say(place.children[index].children[part], text)));
+  tiles.forEach((texts, index) => texts.forEach((text, part) => setText(place.children[index].children[part], text)));
 }
 
 function makeRow(expert, most) {

@@ -1,4 +1,4 @@
-// A prompt's words, each in the colour of the expert it speaks for; what one gives to each expert, in a bubble.
+// A prompt's words, each in the colour of the expert it is a sign of; what one gives to each expert, in a bubble.
 
 import { colour, named } from "./colors.js";
 import { count, draw, find, make, NONE_FITS } from "./dom.js";
@@ -21,7 +21,7 @@ const signed = (value) => {
   return Number(text) === 0 ? "·" : (value > 0 ? "+" : "") + text.replace("-", "−");
 };
 
-// Whom a word speaks for: the best expert, or the next one where its contribution is below zero.
+// The expert that a word is a sign of: the best one, or the next one where its contribution is below zero.
 const choose = (word, [best, next]) => (word.contribution < 0 && next !== undefined ? next : best);
 const side = (word) => choose(word, compared);
 const split = (text) => {
@@ -60,8 +60,8 @@ export function showWords(row, flips, text) {
 function element(word, index, strongest, other, together) {
   const [before, text, rest] = split(word.text);
   const after = text ? rest : word.text.replace(/[^\n]/g, "");
-  const said = [visible(word.text), word.counted ? `${signed(word.contribution)}, speaks for ${side(word)}` : "not counted"];
-  if (other) said.push(`without it ${other}`);
+  const parts = [visible(word.text), word.counted ? `${signed(word.contribution)}, a sign of ${side(word)}` : "not counted"];
+  if (other) parts.push(`without it ${other}`);
   const kinds = ["word", !word.counted && "filtered", other && "alone", together && "together", !text && "space"];
   const share = Math.abs(word.contribution) / strongest;
   const made = make(
@@ -70,7 +70,7 @@ function element(word, index, strongest, other, together) {
       class: kinds.filter(Boolean).join(" "),
       role: "option",
       "aria-selected": "false",
-      "aria-label": said.join(", "),
+      "aria-label": parts.join(", "),
       tabindex: index === current ? "0" : "-1",
       "data-index": index,
       "data-for": side(word),
