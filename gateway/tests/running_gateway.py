@@ -62,7 +62,7 @@ def outcome_router() -> Router:
 
 
 class QuickServer(uvicorn.Server):
-    """uvicorn checks ten times a second whether to stop; this one stops at once."""
+    """uvicorn checks ten times a second whether it can stop; this one stops at once."""
 
     async def startup(self, sockets: Any = None) -> None:
         self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
@@ -71,6 +71,18 @@ class QuickServer(uvicorn.Server):
     async def main_loop(self) -> None:
         await self.on_tick(0)
         await self._ended.wait()
+
+    async def shutdown(self, sockets: Any = None) -> None:
+        if self.config.timeout_graceful_shutdown is not None:
+            await super().shutdown(sockets)
+            return
+        for server in self.servers:
+            server.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        while self.server_state.connections or self.server_state.tasks:
+            await asyncio.sleep(0.005)
+        await self.lifespan.shutdown()
 
     def stop(self) -> None:
         self.should_exit = True

@@ -279,7 +279,7 @@ def test_refusing_what_this_router_never_calls_out_of_domain_is_told(router: Pat
     assert facts is not None and "at least 50 prompts" in tell("{out_of_domain: refuse}", facts)[0]
     assert not tell("{out_of_domain: answer}", facts)
     assert not tell("{out_of_domain: refuse}", replace(facts, tells_out_of_domain=True))
-    assert "too few prompts to call others" in " ".join(run("inspect", router).stdout.split())
+    assert "too few prompts" in " ".join(run("inspect", router).stdout.split())
 
 
 @pytest.mark.parametrize(
