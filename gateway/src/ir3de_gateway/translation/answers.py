@@ -139,7 +139,7 @@ def build_stop(
         return {"stop_reason": "refusal", "stop_sequence": None}
     if finish == "stop" and isinstance(found, str) and found in stops:
         return {"stop_reason": "stop_sequence", "stop_sequence": found}
-    reason = STOP_REASONS.get(finish, "end_turn") if isinstance(finish, str) else "end_turn"
+    reason = STOP_REASONS.get(str(finish), "end_turn")
     if has_calls and reason == "end_turn":  # some servers send "stop" there
         reason = "tool_use"
     return {"stop_reason": reason, "stop_sequence": None}
@@ -178,7 +178,7 @@ def build_completion(answer: Mapping[str, Any]) -> dict[str, Any]:
         message["tool_calls"] = calls
     if any(thoughts):
         message["reasoning_content"] = "".join(thoughts)
-    finish = build_finish_reason(answer.get("stop_reason"))
+    finish = FINISH_REASONS.get(str(answer.get("stop_reason")), "stop")
     return {
         **build_completion_head(answer, "chat.completion"),
         "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": finish}],
@@ -195,10 +195,6 @@ def build_completion_head(message: Mapping[str, Any], kind: str) -> dict[str, An
 def _build_tool_call(block: Mapping[str, Any]) -> dict[str, Any]:
     function = {"name": block.get("name") or "", "arguments": write_json(block.get("input") or {})}
     return {"id": block.get("id") or "", "type": "function", "function": function}
-
-
-def build_finish_reason(reason: object) -> str:
-    return FINISH_REASONS.get(reason, "stop") if isinstance(reason, str) else "stop"
 
 
 def read_refusal(details: object) -> str | None:

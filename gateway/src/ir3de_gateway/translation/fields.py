@@ -78,8 +78,10 @@ class Field(NamedTuple):
         return UntranslatableError(f"{self.param} ({str(kind)[:50]})", wanted, hint)
 
 
-def reject_unknown(values: Mapping[str, Any], known: frozenset[str], wanted: str) -> None:
-    """Reject the first field that is not known. A null counts as missing."""
+def reject_unknown(values: Mapping[str, Any], wanted: str) -> None:
+    """Reject the first field without a counterpart in the wanted API. A null counts as missing."""
+    known = MESSAGES_CARRIED | MESSAGES_DROPPED if wanted == CHAT else CHAT_CARRIED | CHAT_DROPPED
     for name, value in values.items():
-        if name not in known and value is not None:
+        is_neutral = wanted == MESSAGES and name in CHAT_NEUTRAL and value == CHAT_NEUTRAL[name]
+        if value is not None and name not in known and not is_neutral:
             raise UntranslatableError(name[:100], wanted)

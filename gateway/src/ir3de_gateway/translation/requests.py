@@ -9,14 +9,9 @@ from typing import Any
 
 from ir3de_gateway.translation.fields import (
     CHAT,
-    CHAT_CARRIED,
-    CHAT_DROPPED,
-    CHAT_NEUTRAL,
     DEFAULT_MAX_TOKENS,
     MAX_TEMPERATURE,
     MESSAGES,
-    MESSAGES_CARRIED,
-    MESSAGES_DROPPED,
     Field,
     UntranslatableError,
     reject_unknown,
@@ -61,7 +56,7 @@ def build_chat_request(values: Mapping[str, Any], *, tokens_field: str = "max_to
     >>> build_chat_request({"max_tokens": 9, "system": "Be brief.", "messages": [{"role": "user", "content": "Hi"}]})
     {'messages': [{'role': 'system', 'content': 'Be brief.'}, {'role': 'user', 'content': 'Hi'}], 'max_tokens': 9}
     """
-    reject_unknown(values, MESSAGES_CARRIED | MESSAGES_DROPPED, CHAT)
+    reject_unknown(values, CHAT)
     request = Field(values, "")
     chat: dict[str, Any] = {"messages": list(_build_chat_messages(request))}
     renamed = {"max_tokens": tokens_field, "stop_sequences": "stop"}
@@ -233,10 +228,7 @@ def build_messages_request(values: Mapping[str, Any], *, max_tokens: int = DEFAU
     >>> build_messages_request({"messages": [{"role": "user", "content": "Hi"}], "stop": "."}, max_tokens=9)
     {'messages': [{'role': 'user', 'content': 'Hi'}], 'max_tokens': 9, 'stop_sequences': ['.']}
     """
-    for name, neutral in CHAT_NEUTRAL.items():
-        if values.get(name) is not None and values[name] != neutral:
-            raise UntranslatableError(name, MESSAGES)
-    reject_unknown(values, CHAT_CARRIED | CHAT_DROPPED | CHAT_NEUTRAL.keys(), MESSAGES)
+    reject_unknown(values, MESSAGES)
     chat = Field(values, "")
     system, messages = _build_messages(chat.at("messages"))
     request: dict[str, Any] = {"system": system} if system else {}
@@ -363,20 +355,19 @@ def _add_message_tool_choice(chat: Field, request: dict[str, Any]) -> None:
     choice, is_serial = chat.at("tool_choice"), chat.at("parallel_tool_calls").value is False
     if choice.value is None and not is_serial:
         return
-    found = request["tool_choice"] = _build_message_tool_choice(choice)
-    if is_serial and found["type"] != "none":
-        found["disable_parallel_tool_use"] = True
-
-
-def _build_message_tool_choice(choice: Field) -> dict[str, Any]:
+    found: dict[str, Any]
     name = "auto" if choice.value is None else choice.value
     if isinstance(name, str) and name in _MESSAGE_TOOL_CHOICES:
-        return {"type": _MESSAGE_TOOL_CHOICES[name]}
-    if not isinstance(name, dict):
+        found = {"type": _MESSAGE_TOOL_CHOICES[name]}
+    elif not isinstance(name, dict):
         raise choice.build_fault("none, auto, required, or an object that names a function")
-    if name.get("type") != "function":
+    elif name.get("type") != "function":
         raise choice.build_rejection(name.get("type"), MESSAGES)
-    return {"type": "tool", "name": choice.at("function").at("name").read_string()}
+    else:
+        found = {"type": "tool", "name": choice.at("function").at("name").read_string()}
+    if is_serial and found["type"] != "none":
+        found["disable_parallel_tool_use"] = True
+    request["tool_choice"] = found
 
 
 def _add_output_config(chat: Field, request: dict[str, Any]) -> None:

@@ -7,10 +7,10 @@ from collections.abc import Collection, Mapping
 from typing import Any, TypeVar
 
 from ir3de_gateway.translation.answers import (
+    FINISH_REASONS,
     UnreadableAnswer,
     build_chat_usage,
     build_completion_head,
-    build_finish_reason,
     build_message_head,
     build_message_usage,
     build_stop,
@@ -298,7 +298,7 @@ class MessagesToChat(StreamTranslator):
         self._add_usage(content.get("usage"))
         delta = _get(content, "delta", dict)
         refusal = read_refusal(delta.get("stop_details"))
-        finish = build_finish_reason(delta.get("stop_reason"))
+        finish = FINISH_REASONS.get(str(delta.get("stop_reason")), "stop")
         return self._write({} if refusal is None else {"refusal": refusal}, finish)
 
     def _end_message(self) -> bytes:
