@@ -15,18 +15,7 @@ from ir3de.engines.engine import Counting
 from ir3de.files.atomic import count_cores
 from ir3de.files.ledger import History
 from ir3de.fitting.domain_training import fit_domains
-from ir3de.fitting.domains import (
-    Domain,
-    Gift,
-    OutcomeRows,
-    ScorerChoice,
-    check_embedding,
-    check_new,
-    check_removal,
-    check_request,
-    make_rules,
-    require_experts,
-)
+from ir3de.fitting.domains import Domain, Gift, OutcomeRows, ScorerChoice, check_request, make_rules
 from ir3de.fitting.inputs import describe_domain, describe_domains, split_by_label
 from ir3de.fitting.loading import load_router
 from ir3de.fitting.outcomes import collect_rows, fit_outcomes
@@ -67,7 +56,7 @@ class Router:
     """
 
     def __init__(self, parts: RouterParts) -> None:
-        """Put a router together from its parts; users call `Router.fit` or `Router.load`."""
+        """Build a router from its parts; users call `Router.fit` or `Router.load`."""
         self._swap(parts)
         self._encode, self._unknown = parts.tokenizer.encode, parts.tokenizer.unknown_id
         self._change = threading.Lock()
@@ -94,29 +83,28 @@ class Router:
     ) -> Router:
         """Fit a router from each expert's texts, or from statistics or contributions collected elsewhere.
 
-        `domains` is {expert: texts}; or texts, and `labels` is then their experts; or a DataFrame, a Dataset, rows or
-        files in which `label` and `text` name the columns; or a folder of experts: see docs/your-data.md.
-        `descriptions`, {"law": "contracts, wills"}, count as 20 prompts each, beside texts or, if those are [], alone.
+        `domains` is {expert: texts}; or texts, whose experts are `labels`; or a DataFrame, a Dataset, rows or files in
+        which `label` and `text` name the columns; or a folder of experts (docs/your-data.md). `descriptions`,
+        {"law": "contracts, wills"}, count as 20 prompts each, with or without texts.
 
         Without a scorer, the fit chooses between the closed form (`Blend`), the discriminative fit (`Logistic`) and
-        their sum on held-out prompts; `trials` says what was tried. `tune=True` tries more. `default` is the expert for
+        their sum on held-out prompts; `trials` has the results. `tune=True` tries more. `default` is the expert for
         prompts on which the router abstains. `background` are prompts of no domain; a broad set is built in.
 
         A sample of up to 1,024 prompts an expert is kept, as token ids, to calibrate confidence and to tune again. It
         is saved with the router, but never in a serving copy. `keep_sample=False` keeps none, so neither is possible.
 
-        Texts are str, or rows that also name their source: {"text": …, "source": "forum"}. Texts in files are named by
-        `ir3de.engines.Files`; `engine`, `workers`, `address`, `checkpoint` and `skip_bad` say how those are counted, as
-        in `ir3de.engines.collect_files`. `device` ("cuda", "cuda:1", "cpu") solves by torch there; else numpy does it.
+        Texts are str, or rows with their source: {"text": …, "source": "forum"}, or files (`ir3de.engines.Files`).
+        `engine`, `workers`, `address`, `checkpoint` and `skip_bad` control how files are counted, as in
+        `ir3de.engines.collect_files`. `device` ("cuda", "cuda:1", "cpu") fits with torch instead of numpy.
         """
         split = split_by_label(domains, label, text, counting, labels)
         used, scorer, selector = check_request(split, embedding, scorer, selector, tune=tune, keep_sample=keep_sample)
-        rules = make_rules(split, selector, default, policy)  # refuses what it can before anything is counted
+        rules = make_rules(split, selector, default, policy)  # checks all it can before anything is counted
         own = describe_domains(split, descriptions)
-        with on_device(device):  # refused, if it is not there, before anything is counted
-            return cls(
-                fit_domains(own, used, scorer, rules, background, tune=tune, keep_sample=keep_sample, counting=counting)
-            )
+        options: dict[str, Any] = {"tune": tune, "keep_sample": keep_sample, "counting": counting}
+        with on_device(device):  # raises an error for a missing device before anything is counted
+            return cls(fit_domains(own, used, scorer, rules, background, **options))
 
     @classmethod
     def fit_outcomes(
@@ -129,12 +117,12 @@ class Router:
         policy: Policy | None = None,
         guard: bool = True,
     ) -> Router:
-        """Fit a router from what models scored on prompts: it names the model of the largest expected score.
+        """Fit a router from the scores of models on prompts: it chooses the model of the largest expected score.
 
         A row has `text` (or `prompt`), may have a `task`, and maps models to numbers, larger being better, in `field`;
         scores may be missing or None. `default` is the model for prompts without a known token (else the best). With
-        `guard`, routing that does worse than the best single model on held-out prompts is given up, and `validation`
-        says so; without it, that is kept, to share prompts between a strong and a weak model.
+        `guard`, the best single model replaces routing that is worse on held-out prompts, and `validation` has the
+        reason. Without it such routing is kept, to share prompts between a strong and a weak model.
 
         >>> import ir3de
         >>> rows = [{"text": "What is 12 times 7?", "task": "maths", "scores": {"large": 1, "small": 0}},
@@ -142,7 +130,7 @@ class Router:
         >>> ir3de.Router.fit_outcomes(rows).experts
         ('large', 'small')
         """
-        chosen = check_embedding(embedding or Embedding.default())
+        chosen = embedding or Embedding.default()
         outcomes = collect_rows(rows, chosen, field)
         rules = make_rules(outcomes.models, Average(), default, policy)
         return cls(fit_outcomes(outcomes, chosen, rules, default=default, guard=guard))
@@ -164,14 +152,13 @@ class Router:
     ) -> None:
         """Add an expert from its texts or statistics: the router is then the one fitted from all of them together.
 
-        Routing goes on meanwhile. The scorer stays, unless `scorer="choose"`: see `remove`. Confidence is calibrated by
-        the first route, or when the router is saved. A `description` counts as 20 prompts. A sample of the texts is
-        kept if the router has one of any other, or as `keep_sample` says. An outcome router takes rows with scores.
+        Other threads can route meanwhile. The scorer stays, unless `scorer="choose"`: see `remove`. Confidence is
+        calibrated by the first route, or when the router is saved. A `description` counts as 20 prompts. A sample of
+        the texts is kept if the router has one of any other; `keep_sample` overrides that.
         """
+        gift = Gift(name, describe_domain(name, domain, description), keep_sample, counting)
         with self._change:
-            check_new(name, self.experts)
-            given = describe_domain(name, domain, description)
-            self._swap(self._parts.training.give(self._parts, Gift(name, given, keep_sample, counting), scorer))
+            self._swap(self._parts.add(gift, scorer))
 
     def merge(
         self,
@@ -184,26 +171,24 @@ class Router:
         **counting: Unpack[Counting],
     ) -> None:
         """Give an expert more texts, exactly as if they had been there from the beginning; see `remove`."""
-        given = describe_domain(name, domain, description)
+        gift = Gift(name, describe_domain(name, domain, description), keep_sample, counting)
         with self._change:
-            require_experts((name,), self.experts)
-            self._swap(self._parts.training.give(self._parts, Gift(name, given, keep_sample, counting), scorer))
+            self._swap(self._parts.merge(gift, scorer))
 
     def remove(self, name: str, *more: str, contribution: str | None = None, scorer: ScorerChoice = "keep") -> None:
-        """Take an expert out, or several at once: the router is then, bit for bit, one that never saw them.
+        """Remove one or more experts: the router is then, bit for bit, one that never saw them.
 
-        With the id of a `contribution`, only that one is taken from the expert, with the same result.
+        With the id of a `contribution`, only that one is removed from the expert, with the same result.
 
-        The law of change: a router depends on its scorer, on what its experts were given and on their order, not on
-        the way it came there. Experts added one by one give the router fitted from all of them with this scorer; what
-        is added and removed leaves no trace. `scorer="choose"` gives the router that the fit or tuning would have made.
+        The law of change: a router depends on its scorer, on what its experts were given and on their order, and not
+        on earlier changes. Experts added one by one give the router fitted from all of them with this scorer; adding
+        and removing leaves no trace. `scorer="choose"` gives the router that the fit or tuning would have made.
         """
         with self._change:
-            parts, names = self._parts, check_removal((name, *more), self.experts, contribution)
-            self._swap(parts.training.remove(parts, names, contribution, scorer))
+            self._swap(self._parts.remove((name, *more), contribution, scorer))
 
     def tune(self) -> tuple[Trial, ...]:
-        """Choose scorer and selector anew on the prompts that were kept: everything tried, best first."""
+        """Choose scorer and selector again on the kept prompts. Returns everything tried, best first."""
         with self._change:
             parts, trials = self._parts.training.tune(self._parts)
             self._swap(parts)
@@ -213,19 +198,19 @@ class Router:
         self._parts, self._compiled = parts, parts.compiled  # readers see all of the change in `_compiled`, or nothing
 
     def with_selector(self, selector: Selector) -> Router:
-        """The same fit read another way: a new router, this one is unchanged."""
+        """A new router: the same fit read another way."""
         return Router(self._parts.with_selector(selector))
 
     def with_policy(self, policy: Policy, *, default: str | None = None) -> Router:
-        """The same fit with other costs, threshold or default: a new router, this one is unchanged."""
+        """A new router: the same fit with other costs, threshold or default."""
         return Router(self._parts.with_policy(policy, default))
 
     def with_calibration(self, calibration: Calibration) -> Router:
-        """The same fit, its confidence read by another calibration: a new router, this one is unchanged."""
+        """A new router: the same fit with another calibration."""
         return Router(self._parts.with_calibration(calibration))
 
     def with_statistics(self, statistics: Mapping[str, Statistics]) -> Router:
-        """The same scorer, policy and confidence fitted to other statistics of the experts: a new router."""
+        """A new router: the same scorer, policy and confidence fitted to other statistics of the experts."""
         return Router(self._parts.training.replace_statistics(self._parts, statistics))
 
     @property
@@ -235,7 +220,7 @@ class Router:
 
     @property
     def default(self) -> str | None:
-        """The expert for prompts on which the router abstains; None if none was named."""
+        """The expert for prompts on which the router abstains, or None."""
         return None if (place := (rules := self._compiled.rules).default) is None else rules.experts[place]
 
     @property
@@ -250,7 +235,7 @@ class Router:
 
     @property
     def trials(self) -> tuple[Mapping[str, Any], ...]:
-        """What tuning tried when it last did, best first; empty when the router was not tuned."""
+        """What the last tuning or choice of a scorer tried, best first; empty without one."""
         return self._parts.training.trials
 
     @property
@@ -265,12 +250,12 @@ class Router:
 
     @property
     def scorer(self) -> Scorer | Shrinkage:
-        """How the router was fitted; for a router from outcomes, the shrinkage that was chosen."""
+        """How the router was fitted; for a router from outcomes, the chosen shrinkage."""
         return self._parts.training.scorer
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """What turns text into token ids."""
+        """Turns text into token ids."""
         return self._parts.tokenizer
 
     @property
@@ -280,23 +265,23 @@ class Router:
 
     @property
     def prompts(self) -> Mapping[str, int]:
-        """How many prompts each expert was given; a description is none."""
+        """How many prompts each expert was given, without its description."""
         return self._parts.count_prompts()
 
     @property
     def contributions(self) -> Mapping[str, tuple[Contribution, ...]]:
-        """What each expert was given by others, in the order of the ids."""
+        """Each expert's contributions, in the order of their ids."""
         held = self.holdings
         return {name: held[name].contributions if name in held else () for name in self.experts}
 
     @property
     def holdings(self) -> Mapping[str, Holding]:
-        """Contributions and texts of one's own, for the experts that were given any contribution."""
+        """Contributions and own texts of the experts that have any contribution."""
         return self._parts.training.holdings()
 
     @property
     def history(self) -> History:
-        """What was done to the router as far as it was saved, one entry a change: its ledger."""
+        """The saved changes of the router, one entry a change: its ledger."""
         return self._parts.history()
 
     @property
@@ -315,11 +300,11 @@ class Router:
         return self._parts.training.kind
 
     def recipe(self, name: str | None = None) -> Recipe:
-        """How texts must be counted elsewhere so that they can be given to that expert, or to a new one."""
+        """How texts for that expert, or for a new one, must be counted elsewhere."""
         return self._parts.training.recipe(name)
 
     def require_probabilities(self, why_not: str) -> None:
-        """Refuse, with that reason, where the router has expected scores and no probabilities."""
+        """Raise an error with that reason if the router has expected scores instead of probabilities."""
         self._parts.training.require_probabilities(why_not)
 
     @property
@@ -328,9 +313,9 @@ class Router:
         return self._parts.embedding()
 
     def route(self, text: str, *, weights: Costs | None = None) -> Decision:
-        """Name the expert for a prompt. On a prompt out of domain the router abstains: the default expert, or None.
+        """Choose the expert for a prompt. On a prompt out of domain the router abstains: the default expert, or None.
 
-        `weights` says what a unit of cost is worth this time, `{"price": 0.1}`, instead of the policy's weights.
+        `weights`, {"price": 0.1}, is what a unit of cost is worth for this prompt, instead of the policy's weights.
         """
         compiled = self._compiled
         return require_content(compiled.decide_one(self._encode(text, compiled.cap), self._unknown, weights), text)
@@ -355,7 +340,7 @@ class Router:
 
     def predict(self, texts: Iterable[str]) -> npt.NDArray[np.str_]:
         """The expert that `route` chooses, or the nearest: the likeliest one, unless policy or default decide."""
-        router = Router(self._parts)  # the experts stay the same, whatever changes meanwhile
+        router = Router(self._parts)  # with the same experts, even if this router changes meanwhile
         return np.array([one.expert or one.best for one in router.route_batch(texts)], router.classes_.dtype)
 
     def predict_proba(self, texts: Iterable[str]) -> npt.NDArray[np.float64]:
@@ -365,7 +350,7 @@ class Router:
         return list_probabilities(router.route_batch(texts), router.experts)
 
     def explain(self, text: str, *, weights: Costs | None = None) -> Explanation:
-        """Show for whom every word speaks, and every token's vote, entropy and scores."""
+        """Show which expert every word supports, and every token's vote, entropy and scores."""
         compiled = self._compiled
         return explain(compiled, self.tokenizer.pieces(text, compiled.cap), self._unknown, weights)
 
@@ -388,18 +373,18 @@ class Router:
         """Read a router that `save` wrote.
 
         With `mapped=True`, processes on one machine share its numbers. Do not overwrite such a router in place, as `cp`
-        does, unless a folder `derived` is named: a copy of the table, and what is worked out from it, are kept there.
+        does, unless you name a folder `derived` for a copy of the table and what is computed from it.
         """
         return Router(load_router(path, mapped=mapped, derived=derived))
 
     def __copy__(self, memo: object = None) -> Router:
-        """A router that can be changed apart from this one. The two share their numbers, which never change."""
+        """An independent router. The two share their numbers, which never change."""
         return Router(self._parts)
 
     __deepcopy__ = __copy__
 
     def __reduce__(self) -> tuple[type[Router], tuple[RouterParts]]:
-        """A pickled router has everything in it that this one has: it routes, and changes, in the same way."""
+        """A pickled router is complete: it routes and changes in the same way."""
         return Router, (self._parts.read_all(),)
 
     def _repr_html_(self) -> str:

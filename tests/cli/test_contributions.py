@@ -222,7 +222,7 @@ def relabelled(tensors: dict, header: dict) -> None:
         (negative, "below zero"), (overflowing, "counts overflow"), (unsigned, "beyond 2⁶³"),
         (endless, "its vocabulary has"), (overflowing_sums, "prompt sums overflow"),
         (misfitting_halves, "halves of 'gram'"), (relabelled, "up to 64 letters"),
-        (fractions, "which is no count"), (hidden_sample, "a sample of 0, and says otherwise"),
+        (fractions, "which is not a count"), (hidden_sample, "a sample of 0, and its header differs"),
         (endless_sample, "prompts that were not counted"), (square, "several dimensions"),
         (escaping, "a recipe is up to"), (mistaken, "are SHA-256 digests"),
     ],

@@ -15,7 +15,7 @@ from ir3de.corpora import examples
 from ir3de.embedding import Embedding
 from ir3de.errors import InputError, UnknownExpertError
 from ir3de.files.ledger import Entry
-from ir3de.fitting.inputs import CARRIERS
+from ir3de.fitting.inputs import list_carriers
 from ir3de.scorers import Blend
 
 WORDS = "recipes, baking, roasting, kitchen tools, ingredients, meals"
@@ -32,7 +32,7 @@ COOKING = [
 
 
 def with_words(texts: list[str]) -> list[str]:
-    return [*texts, *(f"{carrier} {WORDS}" for carrier in CARRIERS)]
+    return [*texts, *(f"{carrier} {WORDS}" for carrier in list_carriers())]
 
 
 @pytest.fixture(scope="module")

@@ -144,7 +144,7 @@ def test_pairs_files_and_folders_give_the_same_router(tmp_path: Path) -> None:
         (7, {}, "domains must map each expert's name to its texts, found int"),
         (COLUMNS, {"label": "team"}, r"a dict of columns: give them as a pair, \(data\['prompt'\], data\['team'\]\)"),
         ([{"said": TEXTS[0], "id": 1, "team": "law"}], {"label": "team"}, r"\(text=…, .*, for instance text='said'"),
-        (make_rows(), {"label": "team", "checkpoint": "c"}, "checkpoint= is for the files of each expert"),
+        (make_rows(), {"label": "team", "checkpoint": "c"}, "checkpoint= needs {name: Files"),
         ("nowhere.csv", {"label": "team"}, "nowhere.csv: no such file or folder"),
         ("nowhere.csv", {}, "domains must map each expert's name to its texts, found str"),
     ],

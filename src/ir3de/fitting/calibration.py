@@ -1,4 +1,4 @@
-"""Fit a router's calibration and familiarity on held-out prompts."""
+"""Fit a router's calibration and familiarity on held-out prompts, and assume them where none can be held out."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -49,7 +49,7 @@ class Scored:
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in columns))
 
     def in_fixed_order(self) -> Scored:
-        """The same prompts in an order that depends on them alone: sums of floats depend on the order."""
+        """The same prompts in an order that depends on them alone, because sums of floats depend on the order."""
         order = np.lexsort((*self.evidence.T, self.counted, self.experts))
         return Scored(self.evidence[order], self.counted[order], self.experts[order])
 
@@ -99,16 +99,17 @@ class Views:
         right = (self.scored.evidence.argmax(axis=1) == self.scored.experts).astype(np.float64)
         return right[self.whole], right[self.short]
 
+    @property
+    def correctness(self) -> Floats:
+        """How far each prompt is routed correctly: a prompt, whole and shortened, is one observation."""
+        return np.asarray(np.mean(self.right, axis=0))
+
     @cached_property
     def weights(self) -> Floats:
-        """One weight per prompt, as in `Scored`."""
-        return weigh_prompts(self.scored.experts[self.whole], self.scored.sizes.size)
-
-
-def weigh_prompts(experts: npt.NDArray[np.int64], count: int) -> Floats:
-    """One weight per prompt. Every expert has the same total weight, and Σ = 1."""
-    sizes = np.bincount(experts, minlength=count)
-    return np.asarray((1.0 / sizes[experts]) / (sizes > 0).sum())
+        """One weight per prompt. Every expert has the same total weight, and Σ = 1."""
+        experts = self.scored.experts[self.whole]
+        sizes = np.bincount(experts, minlength=self.scored.sizes.size)
+        return np.asarray((1.0 / sizes[experts]) / (sizes > 0).sum())
 
 
 def fit_calibration(scored: Scored) -> tuple[Calibration, float]:
@@ -117,7 +118,7 @@ def fit_calibration(scored: Scored) -> tuple[Calibration, float]:
     some = loss.select(slice(None, None, max(1, scored.evidence.size // MAX_GROWTH_NUMBERS)))
     fitted = [(*some.fit_scale(growth), growth) for growth in GROWTHS]
     scale, least, growth = min(fitted, key=lambda one: one[1])
-    if some.size < loss.size:
+    if len(some.z) < len(loss.z):
         scale, least = loss.fit_scale(growth, scale)
     return Calibration(scale, growth), least
 
@@ -125,8 +126,8 @@ def fit_calibration(scored: Scored) -> tuple[Calibration, float]:
 class _LogLoss:
     """The log loss of held-out prompts as a function of a calibration's scale and growth.
 
-    The targets are a little below 1: (n + 1)/(n + 2) for n prompts, as in Platt scaling. Otherwise a few prompts that
-    were all routed correctly would make the router certain. n counts the prompts of all experts: they share one scale.
+    The targets are (n + 1)/(n + 2) for n prompts of all experts, as in Platt scaling. Targets of 1 would make the
+    router certain after a few prompts that were all routed correctly.
     """
 
     def __init__(self, scored: Scored) -> None:
@@ -138,10 +139,6 @@ class _LogLoss:
         own = self.z[np.arange(n), scored.experts].astype(np.float64)
         self.target_z = other * (self.z.sum(axis=1, dtype=np.float64) - own) + (size + 1.0) / (size + 2.0) * own
         self.weights, self.counted = scored.weights, scored.counted
-
-    @property
-    def size(self) -> int:
-        return len(self.z)
 
     def select(self, chosen: slice) -> _LogLoss:
         """Some of the prompts."""
@@ -173,9 +170,9 @@ class _LogLoss:
 
     def _derivatives(self, scale: float, longer: Floats) -> tuple[float, float, float]:
         """The loss and its first and second derivative in the scale."""
-        totals = np.empty((3, self.size))
+        totals = np.empty((3, len(self.z)))
         rows = max(1, BLOCK_NUMBERS // self.z.shape[1])
-        for begin in range(0, self.size, rows):
+        for begin in range(0, len(self.z), rows):
             z = self.z[begin : begin + rows]
             p = z * (scale * longer[begin : begin + rows, None]).astype(np.float32)
             np.exp(p, out=p)
@@ -203,7 +200,10 @@ class PromptFamiliarities(NamedTuple):
         return PromptFamiliarities(self.mean[chosen], self.variance[chosen], self.tokens[chosen])
 
 
-def fit_familiarity(folds: Sequence[tuple[PromptFamiliarities, PromptFamiliarities]]) -> Familiarity:
+BothViews: TypeAlias = tuple[PromptFamiliarities, PromptFamiliarities]  # of prompts, whole and shortened
+
+
+def fit_familiarity(folds: Sequence[BothViews]) -> Familiarity:
     """Fit the familiarity of a router's own prompts, each measured by a fit that did not see it.
 
     A prompt is out of domain below the value that k of the n held-out prompts do not exceed. So at most a share of
@@ -229,7 +229,7 @@ def find_deviations(known: Familiarity, part: PromptFamiliarities) -> Floats:
     return (part.mean - known.mean) / np.sqrt(known.between**2 + known.within**2 / part.tokens)
 
 
-def measure_familiarity(fold: Fold) -> tuple[PromptFamiliarities, PromptFamiliarities]:
+def measure_familiarity(fold: Fold) -> BothViews:
     """The familiarity of the held-out prompts, whole and shortened."""
     return measure_prompts(fold.familiarity, fold.whole), measure_prompts(fold.familiarity, fold.short)
 
@@ -253,12 +253,7 @@ class HeldOut:
     familiarity: Floats  # (n,)  of the tokens, as a mean
 
     @classmethod
-    def gather(
-        cls,
-        folds: Sequence[Fold],
-        views: Views,
-        measured: Sequence[tuple[PromptFamiliarities, PromptFamiliarities]],
-    ) -> HeldOut:
+    def gather(cls, folds: Sequence[Fold], views: Views, measured: Sequence[BothViews]) -> HeldOut:
         """The prompts as they are, without the shortened ones."""
         scored, whole = views.scored, views.whole
         return cls(
@@ -278,17 +273,17 @@ class HeldOut:
         return read_tallies(rules, tallies, self.tokens.tolist(), self.counted.tolist())
 
 
-PRIOR_PROMPTS = 20  # that the even odds of all experts weigh as much as: a description counts as many
-ENOUGH_PROMPTS = 1_000  # of every expert: from then on, the scores are taken at their word
-USUAL_TOKENS = 64  # of a prompt whose scores are taken at their word
-GROWTH = 0.5  # the chance in a mean over n tokens shrinks with √n, so short prompts say less
+PRIOR_PROMPTS = 20  # the weight of even odds for all experts: a description counts as many
+ENOUGH_PROMPTS = 1_000  # of every expert: from then on, the shares are used unchanged
+USUAL_TOKENS = 64  # of a prompt whose shares are used unchanged
+GROWTH = 0.5  # the chance in a mean over n tokens shrinks with √n, so short prompts have less weight
 
 
 def assume_calibration(domains: Collection[Statistics], selector: Selector) -> AssumedCalibration | None:
-    """The calibration of experts of which the least known one has n prompts; None where all have many.
+    """The calibration where no prompts can be held out and the smallest expert has n; None where all have many.
 
-    As after n prompts and a Dirichlet prior of 20 for even odds: p = (n · p + 20 / C) / (n + 20). It depends on nothing
-    but the statistics. Fractions of votes stay as they are.
+    As after n prompts and a Dirichlet prior of 20 for even odds: p = (n · p + 20 / C) / (n + 20). Fractions of votes
+    are not changed.
     """
     fewest = min(domain.prompts for domain in domains)
     if not isinstance(selector, Average) or fewest >= ENOUGH_PROMPTS:

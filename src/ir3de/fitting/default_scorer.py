@@ -15,14 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de.embedding import Embedding
-from ir3de.fitting.calibration import Floats, Views, fit_calibration
+from ir3de.fitting.calibration import Floats, Views
 from ir3de.fitting.evidence import Comparison, take_enough
 from ir3de.fitting.folds import Deal, Fold, Indices, make_folds
-from ir3de.fitting.tuning import Choice, ConfidenceModel, Trial, calibrate, fit_confidence
+from ir3de.fitting.tuning import Choice, ConfidenceModel, Parts, Trial, calibrate, fit_confidence
 from ir3de.scorers import Blend, Scorer
 from ir3de.scorers.blend import BlendParts
 from ir3de.scorers.logistic import ConvergenceError, Logistic, LogisticParts
-from ir3de.selectors import Average, Selector
+from ir3de.selectors import Average
 from ir3de.statistics.counting import recount
 from ir3de.statistics.domain import Statistics
 
@@ -32,6 +32,9 @@ MIN_LEAD_OF_LOGISTIC = 0.005  # of the usual sum over what tuning chose: it scor
 HARD_SHARE = 0.2  # of a loss on clusters held out whole that counts: traffic seldom lacks whole clusters
 SOURCE_SHARE = 1.0  # of a loss on sources held out whole
 MAX_HARD_PROMPTS = 2_000  # of all experts, in the hard folds
+CLUSTERS = 5  # of an expert's prompts
+ITERATIONS = 8  # of k-means
+HELD_SHARE = 0.2  # the group whose share of an expert's prompts is nearest to this is held out
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,7 @@ class DefaultChoice:
     scorer: Scorer
     confidence: Callable[[], ConfidenceModel] | None  # None where no prompts could be held out
     trials: tuple[Trial, ...] = ()
-    parts: BlendParts | LogisticParts | None = None
+    parts: Parts = None
     reason: str = ""  # why the closed form was taken without trying anything
 
 
@@ -81,7 +84,8 @@ def try_discriminative(choice: Choice, embedding: Embedding, background: Statist
     folds = take_enough(make_folds(domains, embedding, background, cap=cap))
     if not (folds[0].deal.windows > 0).all():
         return choice
-    parts, average = LogisticParts(domains, embedding.rows, _find_blend(choice)), Average(cap=cap)
+    known = choice.parts if isinstance(choice.parts, BlendParts) else None
+    parts, average = LogisticParts(domains, embedding.rows, known), Average(cap=cap)
     comparison = Comparison(parts, folds)
     usual, best = comparison.usual, next(trial for trial in choice.trials if trial.chosen)
     fits = (usual, *(replace(usual, strength=usual.strength * times) for times in (1 / 3, 3.0)))
@@ -89,7 +93,7 @@ def try_discriminative(choice: Choice, embedding: Embedding, background: Statist
     leads = {usual.closed: MIN_LEAD_OF_LOGISTIC, **CLOSED_WEIGHTS}
     views: dict[Scorer, Views] = {}
     trials: list[Trial] = []
-    default = _find_right(comparison.score(best.scorer, best.selector))
+    default = comparison.score(best.scorer, best.selector).correctness
     for fit in fits:
         for weight in leads:
             scorer = replace(fit, closed=weight)
@@ -98,8 +102,8 @@ def try_discriminative(choice: Choice, embedding: Embedding, background: Statist
             except ConvergenceError:  # the others may converge
                 break
             measured = views[scorer]
-            trial = _measure(scorer, average, measured, measured.weights, default, leads[weight])
-            trials.append(replace(trial, window=best.window))
+            trial = replace(Trial.measure(scorer, average, measured), window=best.window)
+            trials.append(trial.with_lead(measured.correctness - default, measured.weights, leads[weight]))
     clear = [trial for trial in trials if trial.lead >= trial.required_lead]
     if not clear:
         return replace(choice, trials=_sort((*choice.trials, *trials)))
@@ -114,27 +118,9 @@ def try_discriminative(choice: Choice, embedding: Embedding, background: Statist
     return Choice(found.scorer, average, domains, confidence, _sort(tried), parts)
 
 
-def _find_blend(choice: Choice) -> BlendParts | None:
-    return choice.parts if isinstance(choice.parts, BlendParts) else None
-
-
 def _sort(trials: Sequence[Trial]) -> tuple[Trial, ...]:
     """Best first."""
     return tuple(sorted(trials, key=lambda trial: (-trial.score, trial.loss)))
-
-
-def _measure(
-    scorer: Scorer, selector: Selector, views: Views, weights: Floats, default: Floats, needed: float
-) -> Trial:
-    """A trial with its lead over the default, the error of that, and the lead that it needs."""
-    difference = _find_right(views) - default
-    lead = float(weights @ difference)
-    error = float(np.sqrt(weights**2 @ (difference - lead) ** 2))
-    whole, short = (float(weights @ one) for one in views.right)
-    loss = fit_calibration(views.scored)[1]
-    return Trial(
-        scorer, selector, whole, short, loss, lead=lead, lead_error=error, required_lead=max(2 * error, needed)
-    )
 
 
 def _compare_hard(domains: Sequence[Statistics], embedding: Embedding, selector: Average) -> HardComparison | None:
@@ -171,7 +157,7 @@ class HardComparison:
 
     def add_to(self, trial: Trial, usual: Logistic) -> Trial:
         """The trial with its accuracy on these prompts. What it loses there against the usual sum counts in part."""
-        own, usually = (float(_find_right(self.comparison.score(one)).mean()) for one in (trial.scorer, usual))
+        own, usually = (float(self.comparison.score(one).correctness.mean()) for one in (trial.scorer, usual))
         lead = trial.lead + self.share * min(0.0, own - usually)
         return replace(trial, lead=lead, hard_accuracy=own, hard_groups="sources" if self.are_sources else "clusters")
 
@@ -182,13 +168,14 @@ def _choose(random: Comparison, hard: HardComparison | None, selector: Average) 
     scorers: list[Blend | Logistic] = [usual, Blend()]
     scorers += [replace(usual, closed=weight) for weight in CLOSED_WEIGHTS if weight < usual.closed]
     views: dict[Scorer, Views] = {scorer: random.score(scorer) for scorer in scorers}
-    default, trials = _find_right(views[usual]), []
+    default, trials = views[usual].correctness, []
     # Every prompt counts alike here. The mean over the experts is noisier: it hangs on the smallest of them.
     equal = np.full(len(default), 1 / len(default))
     for scorer in scorers:
-        trial = _measure(scorer, selector, views[scorer], equal, default, _require_lead(scorer))
-        if scorer is usual:
-            trial = replace(trial, required_lead=0.0)
+        closed = scorer.closed if isinstance(scorer, Logistic) else 0.0
+        needed = None if scorer is usual else CLOSED_WEIGHTS.get(closed, 0.0)
+        trial = Trial.measure(scorer, selector, views[scorer], equal)
+        trial = trial.with_lead(views[scorer].correctness - default, equal, needed)
         trials.append(trial if hard is None else hard.add_to(trial, usual))
     clear = [trial for trial in trials if trial.lead >= trial.required_lead]
     best = max(clear, key=lambda trial: trial.lead)  # of equals the usual one, which is first
@@ -198,20 +185,6 @@ def _choose(random: Comparison, hard: HardComparison | None, selector: Average) 
         random.parts.fit(best.scorer)  # now, so that a fit without a minimum is noticed here
     confidence = partial(fit_confidence, random.folds, views[best.scorer])
     return DefaultChoice(best.scorer, confidence, tried, parts)
-
-
-def _require_lead(scorer: Blend | Logistic) -> float:
-    return 0.0 if isinstance(scorer, Blend) else CLOSED_WEIGHTS.get(scorer.closed, 0.0)
-
-
-def _find_right(views: Views) -> Floats:
-    """How far each prompt is routed correctly: whole and shortened count half each."""
-    return np.asarray(np.mean(views.right, axis=0))
-
-
-CLUSTERS = 5  # of an expert's prompts
-ITERATIONS = 8  # of k-means
-HELD_SHARE = 0.2  # the group whose share of an expert's prompts is nearest to this is held out
 
 
 def hold_out_groups(deal: Deal) -> tuple[npt.NDArray[np.bool_], bool]:

@@ -77,11 +77,11 @@ def score_ballots(held: HeldOutPrompts, ballots: Ballots, selector: Selector) ->
 
 
 class FoldParts:
-    """What each part of a blend says of one fold's held-out prompts.
+    """The evidence of each part of a blend for one fold's held-out prompts.
 
     A ridge is linear, so its evidence is W · (mean embedding), and no table is needed. Posterior and pairs are computed
-    for those tokens and pairs that occur in held-out prompts. All is brought to unit size by the sizes of the fit on
-    all prompts, as in the router that is deployed.
+    for tokens and pairs of held-out prompts alone. Everything is scaled by the sizes of the fit on all prompts, as in
+    the deployed router.
     """
 
     def __init__(self, fold: Fold, gram: Floats, whole: BlendParts) -> None:
@@ -104,8 +104,11 @@ class FoldParts:
         return mean_rows(table, self._views)
 
     def pairs(self) -> Evidence:
-        places, held = self._whole.pair_places, self._fold.views
-        table = log_evidence(balance(*self._count_pairs()), PAIR_PRIOR)
+        places, held, counts = self._whole.pair_places, self._fold.views, self._whole.pair_counts
+        buckets, experts = self._deal.kept_pairs(self._fold.held)
+        gone = np.bincount(places[buckets] * counts.shape[1] + experts, minlength=counts.size)
+        left = counts - gone.reshape(counts.shape)  # to train on
+        table = log_evidence(balance(left, left.sum(axis=0)), PAIR_PRIOR)
         table *= self._whole.pairs.factor
         return mean_pair_rows(table, replace(held, buckets=places[held.buckets]))
 
@@ -117,7 +120,7 @@ class FoldParts:
 
     def _posterior_scores(self, prior: float, strength: float) -> Floats:
         """The posterior's scores of the tokens that occur in held-out prompts."""
-        ridge = current().apply(self._ridge_weights(strength), self._held_embeddings)
+        ridge = current().apply(self._ridge_weights(strength), self._deal.rows[self._held_rows])
         return Posterior(prior, strength=strength).score_counts(self._held_counts, ridge)
 
     def _apply(self, W: Floats) -> Evidence:
@@ -180,25 +183,12 @@ class FoldParts:
         return replace(self._fold.views, flat=self._held_places[self._fold.views.flat].astype(np.uint32))
 
     @cached_property
-    def _held_embeddings(self) -> npt.NDArray[np.float32]:
-        return self._deal.rows[self._held_rows]
-
-    @cached_property
     def _held_counts(self) -> Floats:
         """How often these tokens occur in what is left to train on, with equal weight per expert: (tokens, C)."""
         deal, C = self._deal, len(self._deal.domains)
         rows, experts = self._fold.held_token_rows
         gone = np.bincount(self._held_places[rows] * C + experts, minlength=len(self._held_rows) * C)
         return balance(deal.counts[self._held_rows] - gone.reshape(-1, C), self._fold.tokens)
-
-    def _count_pairs(self) -> tuple[Floats, Floats]:
-        """How often each pair occurs in what is left to train on, and all pairs of each expert."""
-        deal, C = self._deal, len(self._deal.domains)
-        counts, met = self._whole.pair_counts, self._whole.pair_places
-        buckets, experts = deal.kept_pairs(self._fold.held)
-        gone = np.bincount(met[buckets] * C + experts, minlength=counts.size)
-        left = counts - gone.reshape(-1, C)
-        return left, left.sum(axis=0)
 
 
 class Components:
@@ -212,14 +202,9 @@ class Components:
         self.parts = [FoldParts(fold, gram, whole) for fold, gram in zip(folds, grams, strict=True)]
         self._known: dict[tuple[object, ...], list[Evidence]] = {}
 
-    def ridge(self, strength: float) -> Views:
-        return self.join(self._evidence("linear", strength, 0.0))
-
-    def posterior(self, prior: float, strength: float) -> Views:
-        return self.join(self._evidence("posterior", prior, strength))
-
-    def token_ridge(self) -> Views:
-        return self.join(self._evidence("token_ridge"))
+    def score(self, name: str, *parameters: float) -> Views:
+        """The evidence of one part: `linear`, `posterior` or `token_ridge`."""
+        return self.join(self._evidence(name, *parameters))
 
     def vote(self, scorer: Posterior, selectors: Sequence[EntropyTopK]) -> list[Views]:
         """The evidence of selectors that differ in k alone."""
@@ -281,7 +266,7 @@ class Comparison:
 
 
 def _score_logistic(parts: LogisticParts, scorer: Logistic, fold: Fold) -> Evidence:
-    """What a discriminative fit without the held-out prompts says of them."""
+    """The evidence of a discriminative fit without the held-out prompts for them."""
     table, pairs = fit_logistic_fold(parts, scorer, fold)
     found = mean_rows(table, fold.views)
     return found if pairs is None else found + mean_pair_rows(pairs, fold.views)

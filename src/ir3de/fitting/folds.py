@@ -18,8 +18,7 @@ import numpy.typing as npt
 
 from ir3de.embedding import Embedding
 from ir3de.errors import InputError
-from ir3de.scorers.arithmetic import select_rows
-from ir3de.scorers.registry import Embeddings
+from ir3de.scorers.arithmetic import Rows, select_rows
 from ir3de.scorers.ridge import mark_part
 from ir3de.scorers.table import score_familiarity
 from ir3de.selectors import DEFAULT_CAP
@@ -30,87 +29,6 @@ from ir3de.statistics.sample import Sample
 SHORT_TOKENS = 32  # of a shortened prompt
 MAX_CACHED_WIDTH = 1_024  # of the embedding: wider vectors are computed again, so that memory stays bounded
 CACHE = "prompts"  # key of `Statistics.derived`
-
-Indices = npt.NDArray[np.int64]
-Sums = npt.NDArray[np.float32]  # integers below 2²⁴, which float32 holds exactly
-
-
-@dataclass(frozen=True, eq=False)
-class SampledPrompts:
-    """An expert's prompts that are held out in turn, with sums of the fixed-point rows of their tokens."""
-
-    sample: Sample
-    longest: int  # tokens of a prompt that are looked at
-    window: int | None  # tokens of the windows of the prompt sums, where the expert has any
-    totals: Sums  # (n, h)  over all tokens that were kept
-    whole: Sums  # (n, h)  over the tokens that are looked at
-    short: Sums  # (n, h)  over the first ones
-    windows: Sums  # (k, h)  means, in the unit of the prompt sums, of the windows that entered them
-    window_prompts: Indices  # (k,)  the prompt of each window
-    window_times: Indices  # (k,)  how often it was counted
-
-    def __len__(self) -> int:
-        return len(self.sample)
-
-
-def prepare_prompts(domain: Statistics, sample: Sample, embedding: Embedding, longest: int) -> SampledPrompts:
-    """The sums for the first prompts of a domain's sample, from the cache if they are there."""
-    window = None if domain.sums is None else domain.sums.window
-    found: SampledPrompts | None = domain.derived.get(CACHE)
-    if found is not None and (found.longest, found.window, len(found)) == (longest, window, len(sample)):
-        return found
-    _check_counted(domain, sample)
-    made = _sum_prompts(sample, embedding, longest, window)
-    if embedding.width <= MAX_CACHED_WIDTH:
-        domain.derived[CACHE] = made
-    return made
-
-
-def _check_counted(domain: Statistics, sample: Sample) -> None:
-    """Refuse prompts that the statistics did not count: they cannot be subtracted."""
-    tokens, counts = np.unique(sample.ids, return_counts=True)
-    if (domain.histogram[tokens] < counts).any():
-        raise InputError(
-            "a sample holds prompts that its statistics did not count: collect statistics and sample together, or "
-            "leave the sample out with without_sample()"
-        )
-
-
-def _sum_prompts(sample: Sample, embedding: Embedding, longest: int, window: int | None) -> SampledPrompts:
-    positions, starts, fixed_point = sample.ids.astype(np.intp), sample.starts, embedding.stored.fixed_point
-    exact = sum_rows(positions, starts, sample.kept, fixed_point)
-    totals = exact.astype(np.float32)
-
-    def sum_first(tokens: int) -> Sums:
-        cut = np.flatnonzero(sample.kept > tokens)
-        if not cut.size:
-            return totals
-        sums = totals.copy()
-        sums[cut] = sum_rows(positions, starts[cut], np.full(len(cut), tokens), fixed_point)
-        return sums
-
-    first = size = prompt = np.zeros(0, np.int64)
-    if window is not None:
-        drawn = (sample.hashes, starts, sample.lengths, sample.kept, window, sample.every)
-        first, size, prompt = draw_windows(*drawn)
-    whole = (first == starts[prompt]) & (size == sample.kept[prompt])  # the window is the prompt: nearly always
-    sums = np.empty((len(first), embedding.width))
-    sums[whole] = exact[prompt[whole]]
-    sums[~whole] = sum_rows(positions, first[~whole], size[~whole], fixed_point)
-    means = np.rint(sums * MEAN_PARTS / size[:, None]).astype(np.float32)
-    return SampledPrompts(
-        sample,
-        longest,
-        window,
-        totals,
-        sum_first(longest),
-        sum_first(min(longest, SHORT_TOKENS)),
-        means,
-        prompt,
-        sample.every[prompt],
-    )
-
-
 FEW_PROMPTS = 200  # per domain: with fewer, there are five folds, which leave more prompts to train on
 FEW_DOMAINS = 100  # with more, there are always three folds
 MAX_PROMPTS = 6_000  # held out in all, so that hundreds of experts take no longer than five
@@ -118,6 +36,70 @@ MAX_TOKENS = 1_000_000
 GATHERED_NUMBERS = 1 << 18  # of a table looked up at a time
 
 Floats = npt.NDArray[np.float64]
+Indices = npt.NDArray[np.int64]
+Booleans = npt.NDArray[np.bool_]
+Sums = npt.NDArray[np.float32]  # integers below 2²⁴, which float32 holds exactly
+
+
+@dataclass(frozen=True, eq=False)
+class SampledPrompts:
+    """An expert's prompts that are held out in turn, with sums of the fixed-point rows of their tokens.
+
+    They do not depend on other experts, so they are cached with the expert's statistics.
+    """
+
+    sample: Sample
+    longest: int  # tokens that are read of a prompt
+    window: int | None  # tokens of the windows of the prompt sums, where the expert has any
+    totals: Sums  # (n, h)  over all kept tokens
+    whole: Sums  # (n, h)  over the tokens that are read
+    short: Sums  # (n, h)  over the first ones
+    windows: Sums  # (k, h)  means, in the unit of the prompt sums, of the windows that entered them
+    window_prompts: Indices  # (k,)  the prompt of each window
+    window_times: Indices  # (k,)  how often it was counted
+
+    @classmethod
+    def prepare(cls, domain: Statistics, sample: Sample, embedding: Embedding, longest: int) -> SampledPrompts:
+        """The sums for the first prompts of a domain's sample, from the cache if they are there."""
+        window = None if domain.sums is None else domain.sums.window
+        found: SampledPrompts | None = domain.derived.get(CACHE)
+        if found is not None and (found.longest, found.window, len(found.sample)) == (longest, window, len(sample)):
+            return found
+        tokens, counts = np.unique(sample.ids, return_counts=True)
+        if (domain.histogram[tokens] < counts).any():  # they could not be subtracted
+            raise InputError(
+                "a sample holds prompts that its statistics did not count: collect statistics and sample together, or "
+                "leave the sample out with without_sample()"
+            )
+        made = cls._sum(sample, embedding, longest, window)
+        if embedding.width <= MAX_CACHED_WIDTH:
+            domain.derived[CACHE] = made
+        return made
+
+    @classmethod
+    def _sum(cls, sample: Sample, embedding: Embedding, longest: int, window: int | None) -> SampledPrompts:
+        positions, starts, fixed_point = sample.ids.astype(np.intp), sample.starts, embedding.stored.fixed_point
+        exact = sum_rows(positions, starts, sample.kept, fixed_point)
+        totals = exact.astype(np.float32)
+
+        def sum_first(tokens: int) -> Sums:
+            cut = np.flatnonzero(sample.kept > tokens)
+            if not cut.size:
+                return totals
+            sums = totals.copy()
+            sums[cut] = sum_rows(positions, starts[cut], np.full(len(cut), tokens), fixed_point)
+            return sums
+
+        first = size = prompt = np.zeros(0, np.int64)
+        if window is not None:
+            first, size, prompt = draw_windows(sample.hashes, starts, sample.lengths, sample.kept, window, sample.every)
+        whole = (first == starts[prompt]) & (size == sample.kept[prompt])  # the window is the prompt: nearly always
+        sums = np.empty((len(first), embedding.width))
+        sums[whole] = exact[prompt[whole]]
+        sums[~whole] = sum_rows(positions, first[~whole], size[~whole], fixed_point)
+        means = np.rint(sums * MEAN_PARTS / size[:, None]).astype(np.float32)
+        read, short = sum_first(longest), sum_first(min(longest, SHORT_TOKENS))
+        return cls(sample, longest, window, totals, read, short, means, prompt, sample.every[prompt])
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,15 +116,11 @@ class HeldOutPrompts:
     def starts(self) -> Indices:
         return np.cumsum(self.lengths) - self.lengths
 
-    def select(self, chosen: npt.NDArray[np.bool_]) -> HeldOutPrompts:
+    def select(self, chosen: Booleans) -> HeldOutPrompts:
         """Some of the prompts."""
-        return HeldOutPrompts(
-            self.flat[np.repeat(chosen, self.lengths)],
-            self.lengths[chosen],
-            self.experts[chosen],
-            self.buckets[np.repeat(chosen, np.maximum(self.lengths - 1, 0))],
-            self.sums[chosen],
-        )
+        flat, pairs = np.repeat(chosen, self.lengths), np.repeat(chosen, np.maximum(self.lengths - 1, 0))
+        of_prompts = self.lengths[chosen], self.experts[chosen]
+        return HeldOutPrompts(self.flat[flat], *of_prompts, self.buckets[pairs], self.sums[chosen])
 
     def join(self, other: HeldOutPrompts) -> HeldOutPrompts:
         """These prompts and the others."""
@@ -166,11 +144,10 @@ class Deal:
         if largest < 2 or any(domain.sample is None for domain in domains):
             return
         self.count = 5 if largest < FEW_PROMPTS and len(domains) <= FEW_DOMAINS else 3
-        self.prompts = [
-            prepare_prompts(domain, sample, embedding, longest) for domain, sample in zip(domains, samples, strict=True)
-        ]
+        both = zip(domains, samples, strict=True)
+        self.prompts = [SampledPrompts.prepare(domain, sample, embedding, longest) for domain, sample in both]
         self.seen = np.flatnonzero(np.any([domain.histogram > 0 for domain in domains], axis=0))
-        sizes = [len(own) for own in self.prompts]
+        sizes = [len(sample) for sample in samples]
         self.experts = np.repeat(np.arange(len(domains)), sizes)  # of each prompt
         self.place = np.concatenate([np.arange(size) for size in sizes])  # in its expert's sample
         self.kept = self.join("sample.kept")
@@ -181,7 +158,7 @@ class Deal:
         )
 
     @cached_property
-    def rows(self) -> Embeddings:
+    def rows(self) -> Rows:
         """(tokens, h)"""
         return select_rows(self.embedding.rows, self.seen)
 
@@ -201,17 +178,16 @@ class Deal:
     def totals(self) -> npt.NDArray[np.float32]:
         return self.join("totals")
 
-    def kept_pairs(self, held: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.uint16], Indices]:
+    def kept_pairs(self, held: Booleans) -> tuple[npt.NDArray[np.uint16], Indices]:
         """The buckets of all kept pairs of these prompts, and the expert of each."""
-        kept = self.kept
-        ids, lengths = self.join("sample.ids")[np.repeat(held, kept)], kept[held]
+        ids, lengths = self.join("sample.ids")[np.repeat(held, self.kept)], self.kept[held]
         within = within_prompts(len(ids), np.cumsum(lengths) - lengths, lengths)
         return pair_buckets(ids)[within], np.repeat(self.experts[held], np.maximum(lengths - 1, 0))
 
     @cached_property
     def token_rows(self) -> npt.NDArray[np.intp]:
-        """The table row of every token that was kept."""
-        return self.find_rows(self.join("sample.ids"))
+        """The table row of every kept token."""
+        return np.asarray(self._row_of[self.join("sample.ids")])
 
     @cached_property
     def counts(self) -> Floats:
@@ -221,13 +197,9 @@ class Deal:
             found[:, c] = domain.histogram[self.seen]
         return found
 
-    def find_rows(self, ids: npt.NDArray[np.unsignedinteger]) -> npt.NDArray[np.intp]:
-        """The table rows of these tokens."""
-        rows: npt.NDArray[np.intp] = self._row_of[ids]
-        return rows
-
     @cached_property
     def _row_of(self) -> npt.NDArray[np.intp]:
+        """The table row of each token that occurs."""
         rows = np.zeros(len(self.domains[0].histogram), np.intp)
         rows[self.seen] = np.arange(len(self.seen))
         return rows
@@ -243,38 +215,30 @@ class Deal:
     def _view(self, tokens: int, sums: str) -> HeldOutPrompts:
         cut = [own.sample.truncate(tokens) for own in self.prompts]
         ids, lengths = np.concatenate([one.ids for one in cut]), np.concatenate([one.kept for one in cut])
-        within = within_prompts(len(ids), np.cumsum(lengths) - lengths, lengths)
-        return HeldOutPrompts(
-            self.find_rows(ids).astype(np.uint32), lengths, self.experts, pair_buckets(ids)[within], self.join(sums)
-        )
+        buckets = pair_buckets(ids)[within_prompts(len(ids), np.cumsum(lengths) - lengths, lengths)]
+        return HeldOutPrompts(self._row_of[ids].astype(np.uint32), lengths, self.experts, buckets, self.join(sums))
 
 
 class Fold:
     """Some held-out prompts, and every domain without them. Only tokens that occur have rows."""
 
-    def __init__(self, deal: Deal, held: npt.NDArray[np.bool_]) -> None:
+    def __init__(self, deal: Deal, held: Booleans) -> None:
         self.deal = deal
-        C = len(deal.domains)
-        self._held_tokens = np.bincount(deal.experts[held], weights=deal.kept[held], minlength=C)
-        self._held_windows = self._count_windows(held)
+        C, prompt = len(deal.domains), deal.window_prompts
+        tokens = np.bincount(deal.experts[held], weights=deal.kept[held], minlength=C)
+        windows = np.bincount(deal.experts[prompt], weights=deal.window_times * held[prompt], minlength=C)
         # If nothing of a domain would be left, none of its prompts is held out.
-        empty = (deal.tokens <= self._held_tokens) | ((deal.windows > 0) & (deal.windows <= self._held_windows))
+        empty = (deal.tokens <= tokens) | ((deal.windows > 0) & (deal.windows <= windows))
         self.held = held & ~empty[deal.experts]  # (prompts,)
-        self._held_tokens[empty] = self._held_windows[empty] = 0
-        self.tokens = deal.tokens - self._held_tokens  # (C,) that are left to train on
-        self.windows = deal.windows - self._held_windows  # (C,)
-
-    def _count_windows(self, held: npt.NDArray[np.bool_]) -> Floats:
-        deal = self.deal
-        prompt = deal.window_prompts
-        times = deal.window_times * held[prompt]
-        return np.bincount(deal.experts[prompt], weights=times, minlength=len(deal.domains)).astype(np.float64)
+        tokens[empty] = windows[empty] = 0
+        self.tokens = deal.tokens - tokens  # (C,) that are left to train on
+        self.windows = deal.windows - windows  # (C,)
 
     @property
-    def embeddings(self) -> Embeddings:
+    def embeddings(self) -> Rows:
         return self.deal.rows
 
-    def find_held(self) -> npt.NDArray[np.bool_]:
+    def find_held(self) -> Booleans:
         """Which prompts of each expert's sample are held out: (C, places)."""
         deal = self.deal
         samples = [0 if domain.sample is None else len(domain.sample) for domain in deal.domains]
@@ -285,12 +249,15 @@ class Fold:
     @cached_property
     def training(self) -> tuple[Statistics, ...]:
         """The domains' statistics without the held-out prompts, for scorers that need statistics."""
-        found = []
-        for c, domain in enumerate(self.deal.domains):
-            own = self.deal.prompts[c]
-            held = own.sample.take(np.flatnonzero(self.held[self.deal.experts == c]))
-            rest = _subtract(domain.without_sample(), held, self.deal.embedding)
-            found.append(mark_part(rest.restrict_to(self.deal.seen), domain.restrict_to(self.deal.seen)))
+        deal, found = self.deal, []
+        for c, domain in enumerate(deal.domains):
+            held = deal.prompts[c].sample.take(np.flatnonzero(self.held[deal.experts == c]))
+            rest = domain.without_sample()
+            if len(held):
+                window = None if rest.sums is None else rest.sums.window
+                gone = recount(held, deal.embedding, window or 1, prompt_sums=window is not None)
+                rest = rest - gone.without_sample()
+            found.append(mark_part(rest.restrict_to(deal.seen), domain.restrict_to(deal.seen)))
         return tuple(found)
 
     @cached_property
@@ -315,16 +282,13 @@ class Fold:
     def score_familiarity(
         self, background: Floats | None, background_tokens: float, experts: Indices | None = None
     ) -> npt.NDArray[np.float32]:
-        """Token familiarity from what is left of these experts, or of all, beside a background: (tokens,)."""
+        """Token familiarity from what is left of these experts, or of all, against a background: (tokens,)."""
         unknown, sizes = self.deal.embedding.tokenizer.unknown_id, np.maximum(1.0, self.tokens)
         chosen = np.zeros(len(sizes), bool)
         chosen[slice(None) if experts is None else experts] = True
-        return score_familiarity(
-            self.count_tokens(np.where(chosen, float(sizes[chosen].mean()) / sizes, 0.0)),
-            None if unknown is None else np.flatnonzero(self.deal.seen == unknown),
-            background,
-            background_tokens,
-        )
+        counts = self.count_tokens(np.where(chosen, float(sizes[chosen].mean()) / sizes, 0.0))
+        place = None if unknown is None else np.flatnonzero(self.deal.seen == unknown)
+        return score_familiarity(counts, place, background, background_tokens)
 
     @cached_property
     def whole(self) -> HeldOutPrompts:
@@ -350,24 +314,12 @@ class Fold:
 
 
 def make_folds(
-    domains: Sequence[Statistics],
-    embedding: Embedding,
-    background: Statistics | None = None,
-    *,
-    cap: int = DEFAULT_CAP,
+    domains: Sequence[Statistics], embedding: Embedding, background: Statistics | None = None, *, cap: int = DEFAULT_CAP
 ) -> list[Fold]:
     """Deal every domain's sampled prompts out to folds. There is none when no domain has two prompts."""
     deal = Deal(domains, embedding, min(cap, DEFAULT_CAP), background)
     folds = [Fold(deal, deal.place % deal.count == part) for part in range(deal.count)]
     return [fold for fold in folds if fold.held.any()]
-
-
-def _subtract(domain: Statistics, held: Sample, embedding: Embedding) -> Statistics:
-    """A domain without the held-out prompts."""
-    if not len(held):
-        return domain
-    window = None if domain.sums is None else domain.sums.window
-    return domain - recount(held, embedding, window or 1, prompt_sums=window is not None).without_sample()
 
 
 def _select_prompts(domain: Statistics, domains: int) -> Sample:
@@ -387,6 +339,16 @@ def mean_rows(rows: npt.NDArray[np.floating], held: HeldOutPrompts) -> Floats:
     return sum_table_rows(rows, held.flat, held.lengths) / held.lengths[:, None]
 
 
+def mean_pair_rows(rows: npt.NDArray[np.floating], held: HeldOutPrompts) -> Floats:
+    """The same for the rows of a prompt's pairs: their sum, divided by the number of its tokens."""
+    several = np.flatnonzero(held.lengths > 1)
+    means = np.zeros((len(held.lengths), rows.shape[1]))
+    if several.size:
+        lengths = held.lengths[several]
+        means[several] = sum_table_rows(rows, held.buckets, lengths - 1) / lengths[:, None]
+    return means
+
+
 def sum_table_rows(rows: npt.NDArray[np.floating], flat: npt.NDArray[np.integer], lengths: Indices) -> Floats:
     """The sum of the rows of each stretch of `flat`, in blocks, so that memory is bounded. No stretch is empty."""
     starts = np.cumsum(lengths) - lengths
@@ -397,13 +359,3 @@ def sum_table_rows(rows: npt.NDArray[np.floating], flat: npt.NDArray[np.integer]
         gathered = rows.take(flat[bounds[first] : bounds[last]], axis=0)
         totals[first:last] = np.add.reduceat(gathered, starts[first:last] - starts[first], axis=0)
     return totals
-
-
-def mean_pair_rows(rows: npt.NDArray[np.floating], held: HeldOutPrompts) -> Floats:
-    """The same for the rows of a prompt's pairs: their sum, divided by the number of its tokens."""
-    several = np.flatnonzero(held.lengths > 1)
-    means = np.zeros((len(held.lengths), rows.shape[1]))
-    if several.size:
-        met = held.lengths[several] - 1
-        means[several] = sum_table_rows(rows, held.buckets, met) / held.lengths[several, None]
-    return means

@@ -1,4 +1,13 @@
-"""What a fit is given as one piece: a table, files, rows or (texts, labels), split by label into experts."""
+"""The inputs of a fit: labelled data split into experts, descriptions of experts, and the background.
+
+A description is a few words that stand for prompts where there are few of them, or none. By itself it is unlike any
+prompt, and a fit would learn just that. So it is counted as 20 prompts: each is a carrier, a prompt about any subject,
+with the description after it. Their common words, which prompts of other experts lack, are those of the description.
+These prompts add up like all others, and go when their expert goes. They are never in the kept sample, because
+confidence must be measured on real prompts. The expert's name plays no part: a renamed expert routes as before.
+
+The background are prompts that belong to no domain. A router's own prompts are compared with them.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +44,7 @@ def split_by_label(
 
         given = join_labels(given, labels, label, text, "Router.fit(")
     if type(given) is dict and label is None and text is None:
-        return given  # and what reads files and tables need not be imported
+        return given  # without importing what reads files and tables
     from ir3de.corpora.labelled import refuse_splits
     from ir3de.corpora.labels import advise_unlabelled, find_experts, is_pair, refuse_columns_by_name
     from ir3de.statistics.texts import is_frame
@@ -50,20 +59,17 @@ def split_by_label(
     if label is None and not (is_file or is_frame(given) or is_pair(given)):
         if advice := advise_unlabelled(given):
             raise InputError(f"found a {type(given).__name__}, and no labels: {advice}")
-        return given  # which is refused by what checks domains
+        return given  # the check of the domains rejects it
     return read_by_label(given, label, text, counting or {})
 
 
 def read_by_label(given: Any, label: str | None, text: str | None, how: Counting) -> dict[str, list[str]]:
-    """The texts of each expert of labelled data; what looks wrong in it is warned of, or refused."""
+    """The texts of each expert of labelled data. Warns of likely mistakes, or raises an error."""
     from ir3de.corpora import read_labelled
     from ir3de.engines.shards import BadRecords
 
     if clash := [name for name in ("workers", "address", "checkpoint") if how.get(name) is not None]:
-        raise InputError(
-            f"{clash[0]}= is for the files of each expert, {{name: Files(paths)}}: labelled texts are read here, and "
-            "held in memory"
-        )
+        raise InputError(f"{clash[0]}= needs {{name: Files(paths)}}: labelled texts are read here, into memory")
     bad = BadRecords(how.get("skip_bad", 0))
     found = read_labelled(given, label=label, text=text, on_damage=bad.add_error if bad.limit else None)
     if bad.skipped:
@@ -83,7 +89,7 @@ def read_by_label(given: Any, label: str | None, text: str | None, how: Counting
 
 
 def _refuse_unique(given: Any, found: Mapping[str, list[str]], label: str | None, text: str | None) -> None:
-    """Refuse labels of which nearly every row has its own, and say which columns were likely meant."""
+    """Raise an error if nearly every row has a label of its own, and suggest the likely columns."""
     from ir3de.corpora.labelled import peek_rows
     from ir3de.corpora.labels import are_unique, describe_unique, find_likely_columns
 
@@ -94,47 +100,17 @@ def _refuse_unique(given: Any, found: Mapping[str, list[str]], label: str | None
     elif (meant := find_likely_columns(peek_rows(given), label)) is None:
         advice = "Name the column that groups the rows."
     else:
-        spoken = meant.text or (label if text == meant.label else text)
-        advice = f"Did you mean label={meant.label!r}" + (f", text={spoken!r}?" if spoken else "?")
+        column = meant.text or (label if text == meant.label else text)
+        advice = f"Did you mean label={meant.label!r}" + (f", text={column!r}?" if column else "?")
     raise InputError(
         f"{describe_unique(found, label)}. {advice} If each row is meant to be an expert of its own, pass "
         "ir3de.corpora.read_labelled(data, label=…), which takes all labels"
     )
 
 
-# from the example prompts, four of each domain; statistics depend on them, so they must not change
-CARRIERS = (
-    "Explain tail call optimization and which popular languages really have it.",
-    "docker compose: service A starts before postgres is ready and crashes. depends_on doesn't help?",
-    "Give me a Dijkstra implementation in Python using heapq, with comments on why stale entries in the queue are "
-    "fine.",
-    "What would you log, and at what level, in a background job that retries three times before giving up?",
-    "A cone has slant height 13 and base radius 5. Volume and total surface area, please.",
-    "Use Lagrange multipliers to maximise xyz subject to x + y + z = 12 with all variables positive.",
-    "Solve for x: 5^{2x} - 6 \\cdot 5^{x} + 5 = 0.",
-    "In a class of 30 students, what's the probability that at least two share a birthday? Ignore leap years and walk "
-    "me through the complement.",
-    "I was stopped by police and they asked to look in my bag. Did I have to say yes?",
-    "I'm on a student visa and got offered a part-time job of 25 hours a week. What should I check before I accept?",
-    'Please check this privacy notice sentence: "We may share your data with trusted partners for any purpose." What '
-    "is wrong with it?",
-    "Give me an overview of the differences between common law and civil law systems in the way judges treat "
-    "precedent.",
-    "What are the red flags in low back pain that call for urgent imaging?",
-    "What does an eGFR of 52 mean for a 70-year-old who takes naproxen for back pain?",
-    "Paracetamol overdose: why can somebody feel fine for the first day?",
-    "Help me plan questions for my oncologist before starting chemotherapy, especially on fertility, infection risk "
-    "and working through treatment.",
-    "What do bog bodies tell us about Iron Age Europe?",
-    "How was the Suez Crisis a turning point for British power?",
-    "How did the oil shock of 1973 change Western economies?",
-    "Assess the claim that the New Deal ended the Great Depression.",
-)
-
-
 @dataclass(frozen=True)
 class DescribedDomain:
-    """What an expert is given, and the words that describe it."""
+    """An expert's domain, and the words that describe it."""
 
     domain: Any
     description: str
@@ -146,7 +122,7 @@ def describe_domain(name: str, domain: Any, description: str | None) -> Any:
 
 
 def describe_domains(domains: Mapping[str, Any], descriptions: Mapping[str, str] | None) -> dict[str, Any]:
-    """The domains with their descriptions; refuses descriptions that are empty or of no expert."""
+    """The domains with their descriptions. Raises an error for those that are empty or of an unknown expert."""
     if descriptions is not None and not isinstance(descriptions, Mapping):
         raise InputError(f"descriptions must map experts' names to text, found {type(descriptions).__name__}")
     described = descriptions or {}
@@ -155,38 +131,40 @@ def describe_domains(domains: Mapping[str, Any], descriptions: Mapping[str, str]
 
 
 def check_described(descriptions: Mapping[str, str], experts: Collection[str]) -> None:
-    """Refuse a description of an expert that is not among these."""
-    for name in descriptions:
-        if name not in experts:
-            raise UnknownExpertError(
-                f"'{name}' is described, but is not among the experts {', '.join(experts) or '(none)'}: correct the "
-                "name, or name it as an expert too, if need be without texts"
-            )
+    """Raise an error for a description of an expert that is not among these."""
+    if unknown := [name for name in descriptions if name not in experts]:
+        raise UnknownExpertError(
+            f"'{unknown[0]}' is described, but is not among the experts {', '.join(experts) or '(none)'}: correct the "
+            "name, or name it as an expert too, if need be without texts"
+        )
 
 
 def check_description(name: str, description: object) -> str:
-    """Refuse what is no description."""
+    """Raise an error unless this is a description."""
     if not isinstance(description, str) or not description.strip():
-        raise InputError(
-            f"the description of '{name}' must be a few words, such as 'contracts, courts, tenancy', found "
-            f"{description!r:.60}"
-        )
+        like = "a few words, such as 'contracts, courts, tenancy'"
+        raise InputError(f"the description of '{name}' must be {like}, found {description!r:.60}")
     return description
 
 
+def list_carriers() -> list[str]:
+    """Four example prompts of each domain. Statistics depend on them, so they must not change."""
+    return Path(__file__).with_name("carriers.txt").read_text(encoding="utf-8").splitlines()
+
+
 def write_prompts(name: str, description: str, embedding: Embedding) -> list[str]:
-    """The prompts that a description is counted as; refuses one of which the tokenizer knows no token."""
+    """The prompts that a description is counted as. It must have a token that the tokenizer knows."""
     words = description.strip()
     if not np.any(embedding.encode(words) != embedding.tokenizer.unknown_id):
         raise InputError(
             f"the description of '{name}' has no token that the embedding {embedding.name} knows: {description!r:.60}. "
             "Describe it in other words"
         )
-    return [f"{carrier} {words}" for carrier in CARRIERS]
+    return [f"{carrier} {words}" for carrier in list_carriers()]
 
 
 def count_described(changes: Iterable[Change]) -> Counter[str]:
-    """How many prompts of each expert stand for its descriptions, from all that was done to a router."""
+    """How many prompts of each expert stand for its descriptions, from all changes of a router."""
     found = Counter[str]()
     for change in changes:
         if change.expert is not None and change.action == "remove" and change.after is None:
@@ -200,7 +178,7 @@ _built_in: dict[str, Statistics] = {}  # by the embedding's fingerprint
 
 
 def count_background(given: Iterable[str] | Statistics | None, embedding: Embedding) -> Statistics:
-    """The statistics of a background: of the one that is built in, unless texts or statistics are given."""
+    """The statistics of a background: the built-in one, unless texts or statistics are given."""
     if given is None:
         return count_built_in(embedding)
     if isinstance(given, Statistics):
@@ -217,16 +195,13 @@ def count_background(given: Iterable[str] | Statistics | None, embedding: Embedd
             "`ir3de collect --keep-sample`), or give its texts"
         )
     if len(found.sample) < 2:
-        raise InputError(
-            "a background needs at least two prompts, which belong to none of the domains, found "
-            f"{len(found.sample)}: give it more, or leave it out for the built-in one"
-        )
+        few = f"found {len(found.sample)}: give it more, or leave it out for the built-in one"
+        raise InputError(f"a background needs at least two prompts, which belong to none of the domains, {few}")
     return found.histogram_only()
 
 
 def count_built_in(embedding: Embedding) -> Statistics:
-    """The statistics of the background that is built in, counted once for each embedding."""
-    if embedding.fingerprint not in _built_in:
-        texts = background.prompts()
-        _built_in[embedding.fingerprint] = collect(texts, embedding=embedding, prompt_sums=False, keep_sample=True)
-    return _built_in[embedding.fingerprint]
+    """The statistics of the built-in background, counted once for each embedding."""
+    if (name := embedding.fingerprint) not in _built_in:
+        _built_in[name] = collect(background.prompts(), embedding=embedding, prompt_sums=False, keep_sample=True)
+    return _built_in[name]

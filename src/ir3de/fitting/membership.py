@@ -1,8 +1,8 @@
-"""Learn which prompts are out of domain, from unknowns that the router has at hand.
+"""Learn which prompts are out of domain, from examples that the router has at hand.
 
-Each expert in turn plays the unknown for the others: they are fitted without it, and its prompts have no right expert.
-Statistics are sums, so such a fit is nearly free. The background's prompts are unknowns of another kind: they are far
-from every domain. What is learnt is how much familiarity and certainty say, in units that do not depend on the scorer.
+Each expert in turn is left out: the others are fitted without it, and its prompts are out of domain. Statistics are
+sums, so such a fit is nearly free. The background's prompts are another kind: they are far from every domain. The
+result is the weights of familiarity and certainty, in units that do not depend on the scorer.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from string import punctuation
 import numpy as np
 import numpy.typing as npt
 
+from ir3de import policies
 from ir3de.embedding import Embedding
 from ir3de.fitting.calibration import (
     OUT_OF_DOMAIN_SHARE,
+    BothViews,
     Floats,
     PromptFamiliarities,
     Scored,
@@ -28,17 +30,7 @@ from ir3de.fitting.calibration import (
     measure_prompts,
 )
 from ir3de.fitting.folds import Deal, Fold, HeldOutPrompts, Indices, mean_rows
-from ir3de.policies import (
-    MAX_CERTAINTY,
-    MAX_FAMILIARITY,
-    MIN_CERTAINTY,
-    MIN_FAMILIARITY,
-    STRANGE,
-    TOO_FEW_PROMPTS,
-    Calibration,
-    Familiarity,
-    Membership,
-)
+from ir3de.policies import Calibration, Familiarity, Membership
 from ir3de.routing.messages import GENERIC_WORDS
 from ir3de.scorers.arithmetic import NumpyArithmetic, using
 from ir3de.scorers.blend import Blend, BlendParts
@@ -50,7 +42,7 @@ MIN_PROMPTS = 6  # of an expert
 BACKGROUND_PROMPTS = 600
 MAX_GROUPS = 5  # of experts that are left out together: with more experts, several play the unknown at once
 MIN_LEFT = 2  # experts that remain when others are left out: one alone is always certain
-GENERIC_SHARE = 0.01  # of an expert's prompts: with more that have no content, others are no strangers
+GENERIC_SHARE = 0.01  # of an expert's prompts: with more that have no content, others are in domain too
 UNKNOWN_SHARE = 0.1  # of traffic that is out of domain, before anything is known of a prompt
 PRIOR = (0.0, 1.0, 0.5, 0.5)  # the weights that few examples leave as they are,
 PRIOR_PROMPTS = 20.0  # which count as much as this many known prompts
@@ -77,7 +69,7 @@ def fit_membership(
     views: Views,
     calibration: Calibration,
     familiarity: Familiarity | None,
-    measured: Sequence[tuple[PromptFamiliarities, PromptFamiliarities]],
+    measured: Sequence[BothViews],
 ) -> Membership | None:
     """The model of which prompts are in domain. `lowest` leaves out `OUT_OF_DOMAIN_SHARE` of the held-out prompts.
 
@@ -87,7 +79,7 @@ def fit_membership(
     deal = folds[0].deal
     if deal.background is None:
         return None
-    # This may happen later than the rest of a fit, and elsewhere. So it is always numpy's arithmetic: the same bits.
+    # This may run later than the rest of a fit, and elsewhere. So it is always numpy's arithmetic: the same bits.
     with using(NumpyArithmetic()):
         examples = list(make_examples(deal.domains, deal.embedding, deal.background))
     bias, *weights = fit_weights(examples) if examples else PRIOR
@@ -101,12 +93,12 @@ def fit_membership(
     bias += (shift := math.log((1 - UNKNOWN_SHARE) / UNKNOWN_SHARE))
     is_enough, k = OUT_OF_DOMAIN_SHARE * (len(odds) // 2 + 1) >= 1, int(OUT_OF_DOMAIN_SHARE * (len(odds) + 1))
     # At most 0 before that shift: a prompt for which the evidence speaks is in domain, however clear the others are.
-    lowest = min(0.0, float(np.partition(odds, k - 1)[k - 1])) + shift if is_enough else TOO_FEW_PROMPTS
+    lowest = min(0.0, float(np.partition(odds, k - 1)[k - 1])) + shift if is_enough else policies.TOO_FEW_PROMPTS
     return Membership(bias, weights[0], weights[1], weights[2], lowest, needs_content(deal))
 
 
 def needs_content(deal: Deal) -> bool:
-    """Whether prompts of generic words alone are strangers: hardly any prompt of any expert is one."""
+    """Whether prompts of generic words alone are out of domain: hardly any prompt of any expert is one."""
     is_generic = _mark_generic(deal.embedding)
     for own in deal.prompts:
         sample = own.sample
@@ -118,19 +110,18 @@ def needs_content(deal: Deal) -> bool:
 
 def _mark_generic(embedding: Embedding) -> npt.NDArray[np.bool_]:
     """Which tokens occur in generic words, found once for each embedding."""
-    if embedding.fingerprint not in _generic:
+    if (name := embedding.fingerprint) not in _generic:
         forms = [form for word in GENERIC_WORDS for form in (word, word.capitalize())]
-        is_generic = np.zeros(embedding.vocabulary_size, bool)
-        spaced = [f" {form}" for form in forms]
-        is_generic[embedding.tokenizer.encode_batch([*forms, *spaced, *punctuation])[0]] = True
-        _generic[embedding.fingerprint] = is_generic
-    return _generic[embedding.fingerprint]
+        found = embedding.tokenizer.encode_batch([*forms, *(f" {form}" for form in forms), *punctuation])[0]
+        _generic[name] = np.zeros(embedding.vocabulary_size, bool)
+        _generic[name][found] = True
+    return _generic[name]
 
 
 def make_examples(
     domains: Sequence[Statistics], embedding: Embedding, background: Statistics | None
 ) -> Iterator[Examples]:
-    """One set of examples for each group of experts that is left out."""
+    """A set of examples for each group of experts that is left out."""
     if background is None or len(domains) < MIN_LEFT or any(own.sums is None or own.sample is None for own in domains):
         return
     each = max(MIN_PROMPTS, KNOWN_PROMPTS // len(domains))
@@ -140,9 +131,7 @@ def make_examples(
         return
     fold = Fold(deal, deal.place % 2 == 0)
     for left_out in _group(len(domains)):
-        experts = np.setdiff1d(np.arange(len(domains)), left_out)
-        made = _make_examples(fold, experts)
-        if made is not None:
+        if (made := _make_examples(fold, np.setdiff1d(np.arange(len(domains)), left_out))) is not None:
             yield made
 
 
@@ -152,7 +141,7 @@ def _keep_few(domain: Statistics, prompts: int) -> Statistics:
 
 
 def _group(experts: int) -> list[Indices]:
-    """The experts that are left out together; nobody where too few would remain."""
+    """The experts that are left out together; none where too few would remain."""
     if experts <= MIN_LEFT:
         return [np.zeros(0, np.int64)]
     groups = min(experts, MAX_GROUPS)
@@ -160,7 +149,7 @@ def _group(experts: int) -> list[Indices]:
 
 
 def _make_examples(fold: Fold, experts: Indices) -> Examples | None:
-    """What a fit of these experts alone says of every held-out prompt."""
+    """The features of every held-out prompt, from a fit of these experts alone."""
     background = len(fold.deal.domains) - 1
     S = SCORER.combine(BlendParts([fold.training[c] for c in experts], fold.embeddings))
     alone = np.zeros(len(fold.deal.domains))
@@ -207,16 +196,13 @@ def find_features(
     others = np.exp(z).sum(axis=1) - 1.0  # Σ_{c ≠ best} p_c / p_best
     with np.errstate(divide="ignore"):
         certainty = -np.log(np.maximum(others, 0.0))
-    familiarity = np.clip(deviations, MIN_FAMILIARITY, MAX_FAMILIARITY)
-    strangeness = np.minimum(0.0, familiarity + STRANGE)
-    return np.stack((familiarity, strangeness, np.clip(certainty, MIN_CERTAINTY, MAX_CERTAINTY)), axis=1)
+    certainty = np.clip(certainty, policies.MIN_CERTAINTY, policies.MAX_CERTAINTY)
+    familiarity = np.clip(deviations, policies.MIN_FAMILIARITY, policies.MAX_FAMILIARITY)
+    return np.stack((familiarity, np.minimum(0.0, familiarity + policies.STRANGE), certainty), axis=1)
 
 
 def fit_weights(examples: Sequence[Examples]) -> list[float]:
-    """Bias and weights of least log loss, none of the weights below zero: Newton's method.
-
-    The weights are drawn to those of `PRIOR`, as if by a few prompts.
-    """
+    """Bias and weights of least log loss, by Newton's method. No weight is below zero; all are drawn to `PRIOR`."""
     X = np.concatenate([one.features for one in examples])
     X = np.column_stack((np.ones(len(X)), X))
     signs = 1.0 - 2.0 * np.concatenate([one.is_known for one in examples])

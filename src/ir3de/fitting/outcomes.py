@@ -14,7 +14,7 @@ from ir3de.embedding import Embedding
 from ir3de.engines.engine import check_counting
 from ir3de.errors import InputError
 from ir3de.files.ledger import Change
-from ir3de.fitting.domains import Gift, OutcomeRows, ScorerChoice, check_name, describe_mismatch
+from ir3de.fitting.domains import Gift, OutcomeRows, ScorerChoice, check_embedding, check_name, describe_mismatch
 from ir3de.fitting.inputs import DescribedDomain
 from ir3de.fitting.parts import Constant, KeptPrompt, Kind, RouterParts
 from ir3de.routing.compiled import CompiledRouter
@@ -182,8 +182,9 @@ def _compile(
 
 def collect_rows(rows: OutcomeRows, embedding: Embedding, field: str) -> Outcomes:
     """The sums of rows, or existing sums of the same embedding."""
+    check_embedding(embedding)
     if isinstance(rows, Outcomes):
-        return _check_embedding(rows, embedding)
+        return _check_fingerprint(rows, embedding)
     return collect_outcomes(rows, embedding=embedding, field=field)
 
 
@@ -192,7 +193,7 @@ def _collect_model(name: str, rows: object, embedding: Embedding) -> Outcomes:
     if isinstance(rows, Outcomes):
         if name not in rows.models:
             raise InputError(f"the outcomes have no score of '{name}': they are of {', '.join(rows.models)}")
-        return _check_embedding(rows, embedding).only(name)
+        return _check_fingerprint(rows, embedding).only(name)
     if isinstance(rows, (str, bytes, Mapping, Statistics)) or not isinstance(rows, Iterable):
         raise InputError(
             f"this router was fitted from outcomes: '{name}' needs rows with its scores, found "
@@ -201,7 +202,7 @@ def _collect_model(name: str, rows: object, embedding: Embedding) -> Outcomes:
     return collect_outcomes(rows, embedding=embedding, models=(name,))
 
 
-def _check_embedding(outcomes: Outcomes, embedding: Embedding) -> Outcomes:
+def _check_fingerprint(outcomes: Outcomes, embedding: Embedding) -> Outcomes:
     if outcomes.fingerprint != embedding.fingerprint:
         raise describe_mismatch("the outcomes", outcomes, embedding)
     return outcomes

@@ -12,7 +12,15 @@ import numpy.typing as npt
 from ir3de.embedding import Embedding, Tokenizer
 from ir3de.errors import ArtifactError, IR3DEError, name_some
 from ir3de.files.ledger import Change, History
-from ir3de.fitting.domains import Gift, OutcomeRows, ScorerChoice, find_default
+from ir3de.fitting.domains import (
+    Gift,
+    OutcomeRows,
+    ScorerChoice,
+    check_new,
+    check_removal,
+    find_default,
+    require_experts,
+)
 from ir3de.fitting.inputs import count_described
 from ir3de.policies import Calibration, Policy, check_policy
 from ir3de.routing.compiled import CompiledRouter
@@ -151,6 +159,21 @@ class RouterParts:
         """The parts of a new router."""
         read, fingerprint = Constant(embedding), embedding.fingerprint
         return cls(compiled, embedding.tokenizer, fingerprint, read, training, changes=tuple(changes))
+
+    def add(self, gift: Gift, scorer: ScorerChoice) -> RouterParts:
+        """The parts with a new expert."""
+        check_new(gift.name, self.compiled.experts)
+        return self.training.give(self, gift, scorer)
+
+    def merge(self, gift: Gift, scorer: ScorerChoice) -> RouterParts:
+        """The parts in which an expert has more."""
+        require_experts((gift.name,), self.compiled.experts)
+        return self.training.give(self, gift, scorer)
+
+    def remove(self, names: Sequence[str], contribution: str | None, scorer: ScorerChoice) -> RouterParts:
+        """The parts without these experts, or without one contribution of an expert."""
+        found = check_removal(names, self.compiled.experts, contribution)
+        return self.training.remove(self, found, contribution, scorer)
 
     def with_selector(self, selector: Selector) -> RouterParts:
         """The same fit with another selector, which later changes keep."""

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from ir3de.embedding import Embedding
 from ir3de.errors import InputError
-from ir3de.fitting.calibration import HeldOut, Views, fit_calibration, fit_familiarity, measure_familiarity
+from ir3de.fitting.calibration import Floats, HeldOut, Views, fit_calibration, fit_familiarity, measure_familiarity
 from ir3de.fitting.evidence import Comparison, Components, fit_tables, score_tables, score_views, take_enough
 from ir3de.fitting.folds import Fold, make_folds
 from ir3de.fitting.membership import fit_membership
@@ -38,6 +37,8 @@ WINDOWS = (64, 128, 256)  # tokens; tried only where the sample holds every prom
 MIN_LEAD, MIN_LEAD_OF_COUNTS = 0.005, 0.01
 MOST_PROMPT_TRIALS = 1 + sum(map(len, (STRENGTHS, PRIORS, POSTERIORS, PAIRS, PAIRS, VOTER_COUNTS))) - 2
 
+Parts: TypeAlias = "BlendParts | LogisticParts | None"
+
 
 @dataclass(frozen=True)
 class Trial:
@@ -55,6 +56,20 @@ class Trial:
     required_lead: float = 0.0  # to be chosen instead of the default; 0 for the default itself
     hard_accuracy: float | None = None  # on prompts whose sources or clusters were held out whole
     hard_groups: str | None = None  # "sources" or "clusters"
+
+    @classmethod
+    def measure(cls, scorer: Scorer, selector: Selector, views: Views, weights: Floats | None = None) -> Trial:
+        """Measure the evidence of a scorer and selector, with a weight per prompt."""
+        whole, short = (float((views.weights if weights is None else weights) @ right) for right in views.right)
+        return cls(scorer, selector, whole, short, fit_calibration(views.scored)[1])
+
+    def with_lead(self, difference: Floats, weights: Floats, needed: float | None) -> Trial:
+        """The trial with its lead over the default, from the difference on each prompt, and the lead that it needs."""
+        lead = float(weights @ difference)
+        error = float(np.sqrt(weights**2 @ (difference - lead) ** 2))
+        return replace(
+            self, lead=lead, lead_error=error, required_lead=0.0 if needed is None else max(2 * error, needed)
+        )
 
     @property
     def score(self) -> float:
@@ -84,7 +99,7 @@ class Choice:
     domains: tuple[Statistics, ...]  # counted in windows of the chosen size
     confidence: ConfidenceModel
     trials: tuple[Trial, ...]
-    parts: BlendParts | LogisticParts | None = None  # of the chosen scorer, where they are known
+    parts: Parts = None  # of the chosen scorer, where they are known
 
 
 def calibrate(
@@ -92,14 +107,13 @@ def calibrate(
     embedding: Embedding,
     scorer: Scorer,
     selector: Selector,
-    parts: BlendParts | LogisticParts | None = None,
+    parts: Parts = None,
     *,
     background: Statistics | None = None,
 ) -> Callable[[], ConfidenceModel] | None:
     """A function that fits the confidence model on held-out prompts; None where no sample of prompts was kept.
 
-    The prompts are prepared at once, and what cannot be calibrated is refused. `parts` are those of the scorer for
-    these domains, where they are known already.
+    The prompts are prepared and checked at once. `parts` are those of the scorer for these domains, if known.
     """
     folds = hold_out(domains, embedding, scorer, selector, background)
     if not folds:
@@ -114,7 +128,7 @@ def hold_out(
     selector: Selector,
     background: Statistics | None,
 ) -> list[Fold]:
-    """The folds on which the confidence of a scorer is learnt; none where no sample of prompts was kept."""
+    """The folds for the confidence of a scorer; none where no sample of prompts was kept."""
     folds = make_folds(domains, embedding, background, cap=selector.cap) if len(domains) > 1 else []
     return take_enough(folds) if isinstance(scorer, Logistic) else folds
 
@@ -175,13 +189,9 @@ def recount_all(domain: Statistics, embedding: Embedding, window: int) -> Statis
 
 def _has_all_prompts(domain: Statistics) -> bool:
     """Whether every prompt is in the sample, so that all can be counted again in other windows."""
-    sample = domain.sample
-    return (
-        domain.sums is not None
-        and sample is not None
-        and (len(sample) == domain.prompts and int(sample.kept.sum()) == domain.tokens)
-        and bool((sample.every == 1).all())  # a subsample would draw other windows in another size
-    )
+    if domain.sums is None or (sample := domain.sample) is None or (sample.every != 1).any():
+        return False  # a subsample would draw other windows in another size
+    return len(sample) == domain.prompts and int(sample.kept.sum()) == domain.tokens
 
 
 def fit_confidence(folds: Sequence[Fold], views: Views) -> ConfidenceModel:
@@ -208,12 +218,7 @@ def score_again(
     return HeldOut.gather(folds, views, [measure_familiarity(fold) for fold in folds])
 
 
-def score_held_out(
-    folds: Sequence[Fold],
-    scorer: Scorer,
-    selector: Selector,
-    parts: BlendParts | LogisticParts | None = None,
-) -> Views:
+def score_held_out(folds: Sequence[Fold], scorer: Scorer, selector: Selector, parts: Parts = None) -> Views:
     """The evidence for held-out prompts: of a blend and of a discriminative fit from parts, of others from tables."""
     domains, rows = folds[0].deal.domains, folds[0].deal.embedding.rows
     if type(selector) is Average and isinstance(scorer, Blend):
@@ -231,7 +236,7 @@ class _Search:
         self._folds = folds
         self._average, self._cap = Average(cap=cap), cap
         self._trials: list[Trial] = []
-        self._right: list[npt.NDArray[np.float64]] = []
+        self._right: list[Floats] = []
         self._weights = np.zeros(0)
         self._default = 0
         self._components: dict[int | None, tuple[Components, BlendParts, Sequence[Fold]]] = {}
@@ -264,9 +269,9 @@ class _Search:
             self._try(best, selector, score_tables(self._folds, tables[best], selector))
 
     def _try_prompt_scorers(self, parts: Components) -> None:
-        ridge = self._try_all([(PromptRidge(s), parts.ridge(s)) for s in STRENGTHS])
+        ridge = self._try_all([(PromptRidge(s), parts.score("linear", s, 0.0)) for s in STRENGTHS])
         posteriors = [Posterior(m, strength=ridge.strength) for m in PRIORS]
-        posterior = self._try_all([(p, parts.posterior(p.weight, p.strength)) for p in posteriors])
+        posterior = self._try_all([(p, parts.score("posterior", p.weight, p.strength)) for p in posteriors])
         default = replace(Blend(), strength=ridge.strength, prior=posterior.weight)
         self._try(default, self._average, parts.blend(default))
         self._default = len(self._trials) - 1
@@ -274,7 +279,7 @@ class _Search:
         for blend in dict.fromkeys((default, best)):  # pairs beside the usual posterior, and beside the best
             self._try_blends(parts, [replace(blend, pairs=q) for q in PAIRS], blend)
         if parts.uses_token_ridge(default.few):
-            self._try(TokenRidge(), self._average, parts.token_ridge())
+            self._try(TokenRidge(), self._average, parts.score("token_ridge"))
         voters = [EntropyTopK(k, cap=self._cap) for k in VOTER_COUNTS]
         for selector, views in zip(voters, parts.vote(posterior, voters), strict=True):
             self._try(posterior, selector, views)
@@ -297,12 +302,10 @@ class _Search:
         return _find_best([self._try(scorer, self._average, views) for scorer, views in candidates]).scorer
 
     def _try(self, scorer: Scorer, selector: Selector, views: Views, window: int | None = None) -> Trial:
-        whole, short = views.right
-        self._weights, loss = views.weights, fit_calibration(views.scored)[1]
-        accuracy, short_accuracy = float(self._weights @ whole), float(self._weights @ short)
-        trial = Trial(scorer, selector, accuracy, short_accuracy, loss, window or self.window)
+        self._weights = views.weights
+        trial = replace(Trial.measure(scorer, selector, views), window=window or self.window)
         self._trials.append(trial)
-        self._right.append((whole + short) / 2)  # a prompt, whole and shortened, is one observation
+        self._right.append(views.correctness)
         self.advance(1)
         return trial
 
@@ -315,12 +318,9 @@ class _Search:
         return trials[chosen], tuple(replace(trials[index], chosen=index == chosen) for index in order)
 
     def _measure_lead(self, index: int) -> Trial:
-        """The trial with its lead over the default, the error of that, and the lead that it needs."""
         trial, difference = self._trials[index], self._right[index] - self._right[self._default]
-        lead = float(self._weights @ difference)
-        error = float(np.sqrt(self._weights**2 @ (difference - lead) ** 2))
-        required = 0.0 if index == self._default else max(2 * error, _required_lead(trial.scorer))
-        return replace(trial, lead=lead, lead_error=error, required_lead=required)
+        required = None if index == self._default else _required_lead(trial.scorer)
+        return trial.with_lead(difference, self._weights, required)
 
     def fit_confidence(self, best: Trial) -> tuple[ConfidenceModel, BlendParts | None]:
         """The confidence model of the chosen trial, and its parts if it is a blend."""

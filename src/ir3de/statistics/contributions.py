@@ -59,7 +59,7 @@ class Contribution:
         statistics: Statistics,
         *,
         owner: str = "",
-        id: str | None = None,  # noqa: A002 - what it is called everywhere else
+        id: str | None = None,  # noqa: A002 - its name everywhere else
         recipe: Mapping[str, Any] | None = None,
         parts: Iterable[str] = (),
     ) -> Contribution:
@@ -137,7 +137,7 @@ class Holding:
     contributions: tuple[Contribution, ...]
 
     def with_more(self, more: Iterable[Contribution], expert: str) -> Holding:
-        """Add contributions. Those that are there already are refused; their digests tell."""
+        """Add contributions. Raises an error for those that are there already, by their digests."""
         more = list(more)
         find_holders((*self.contributions, *more), f"'{expert}' has this contribution already:")
         known = {contribution.id: contribution for contribution in self.contributions}
@@ -189,14 +189,14 @@ def _join_samples(contributions: Iterable[Contribution]) -> Sample:
     return Sample.join(sample for sample in samples if sample is not None)
 
 
-def find_holders(contributions: Iterable[Contribution], complaint: str) -> dict[str, str]:
-    """Map each digest of statistics to the id of the contribution that holds it. The same twice is refused."""
+def find_holders(contributions: Iterable[Contribution], error: str) -> dict[str, str]:
+    """Map each digest of statistics to the id of the contribution that holds it. Duplicates raise the error."""
     found: dict[str, str] = {}
     for one in contributions:
         for digest in (one.digest, *one.parts):
             if digest in found:
                 raise InputError(
-                    f"{complaint} {one.id} holds the statistics {digest[:16]}, which are in contribution "
+                    f"{error} {one.id} holds the statistics {digest[:16]}, which are in contribution "
                     f"{found[digest]}. Nothing is counted twice"
                 )
         found |= dict.fromkeys((one.digest, *one.parts), one.id)
@@ -220,7 +220,7 @@ def restore_contribution(described: Mapping[str, Any], folder: Path) -> Contribu
 
 
 def check_id(value: object) -> str:
-    """Refuse what cannot be a contribution's id."""
+    """Raise an error unless this can be a contribution's id."""
     if not isinstance(value, str) or not _ID.fullmatch(value):
         raise InputError(
             "a contribution's id is up to 64 letters, digits, points, dashes and underscores, and begins with a letter "
@@ -230,23 +230,19 @@ def check_id(value: object) -> str:
 
 
 def check_owner(value: object) -> str:
-    """Refuse what cannot be an owner's label."""
+    """Raise an error unless this can be an owner's label."""
     if not isinstance(value, str) or len(value) > MAX_OWNER_CHARACTERS or not value.isprintable():
         raise InputError(f"an owner's label is up to {MAX_OWNER_CHARACTERS} printable characters, found {value!r:.80}")
     return value
 
 
 def _check_recipe(value: object) -> dict[str, Any]:
-    """Refuse all but a few plain values, because a recipe is shown and is written into the router's header."""
-    if (
-        not isinstance(value, Mapping)
-        or len(value) > MAX_RECIPE_ENTRIES
-        or not all(_is_plain(part) for pair in value.items() for part in pair)
-    ):
-        raise InputError(
-            f"a recipe is up to {MAX_RECIPE_ENTRIES} names with a number or a short text, found {value!r:.80}"
-        )
-    return dict(value)
+    """Accept a few plain values only, because a recipe is shown and is written into the router's header."""
+    entries = list(value.items()) if isinstance(value, Mapping) else [(None, object())]
+    if len(entries) > MAX_RECIPE_ENTRIES or not all(_is_plain(part) for pair in entries for part in pair):
+        most = f"up to {MAX_RECIPE_ENTRIES} names with a number or a short text"
+        raise InputError(f"a recipe is {most}, found {value!r:.80}")
+    return dict(entries)
 
 
 def _is_plain(value: object) -> bool:

@@ -102,11 +102,11 @@ def collect(
 
     `subsample=16` makes a corpus of gigabytes several times faster: only 1 window in 16, chosen by a hash of its
     prompt, enters the prompt sums; every token still enters the histogram. `prompt_sums=False` leaves them out.
-    `keep_sample=True` keeps up to 1,024 of the prompts, as token ids, for tuning and calibration: whoever gets the
+    `keep_sample=True` keeps up to 1,024 of the prompts, as token ids, for tuning and calibration: anyone who has the
     statistics can then read those prompts.
 
-    A text may also be a row that says where the text came from: {"text": …, "source": "forum"}. The sample then holds
-    a hash of the source's name. Counts and sums are the same with and without sources.
+    A text may also be a row with its source: {"text": …, "source": "forum"}. The sample then holds a hash of the
+    source's name. Counts and sums do not depend on sources.
 
     To share statistics with less detail: `clip=1` counts a token at most once per prompt, and `min_count=5` leaves out
     tokens that occur fewer than five times in all these texts. The latter reads the texts twice, unless only the
@@ -177,16 +177,14 @@ def count(texts: Sequence[str], embedding: Embedding, recipe: Recipe) -> Statist
         flat, starts, lengths = _keep_tokens(kept[flat], flat, lengths)
     needs_hashes = recipe.subsample > 1 or recipe.keep_sample
     hashes = np.array([hash_text(text) if needs_hashes else 0 for text in texts], np.uint32)
-    sums = None
-    sample = None
+    sums = sample = None
     if recipe.keep_sample:
         sample = Sample.draw(hashes, flat, starts, lengths, recipe.subsample, hash_sources(texts))
     if recipe.prompt_sums:
         first, size, _ = draw_windows(hashes, starts, lengths, lengths, recipe.window, recipe.subsample)
         pairs = count_pairs(flat, starts, lengths)
         sums = _sum_windows(flat, [(recipe.subsample, first, size)], pairs, embedding, recipe.window)
-    histogram = _count_tokens(flat, embedding)
-    return Statistics(embedding.fingerprint, len(texts), histogram, sums, sample, embedding.default_version)
+    return _build(len(texts), flat, sums, sample, embedding)
 
 
 def recount(sample: Sample, embedding: Embedding, window: int, *, prompt_sums: bool = True) -> Statistics:
@@ -204,12 +202,14 @@ def recount(sample: Sample, embedding: Embedding, window: int, *, prompt_sums: b
             )
             groups.append((every, first, size))
         sums = _sum_windows(sample.ids, groups, count_pairs(sample.ids, starts, sample.kept), embedding, window)
-    histogram = _count_tokens(sample.ids, embedding)
-    return Statistics(embedding.fingerprint, len(sample), histogram, sums, sample, embedding.default_version)
+    return _build(len(sample), sample.ids, sums, sample, embedding)
 
 
-def _count_tokens(flat: npt.NDArray[np.uint32], embedding: Embedding) -> Indices:
-    return freeze(np.bincount(flat, minlength=embedding.vocabulary_size).astype(np.int64, copy=False))
+def _build(
+    prompts: int, ids: npt.NDArray[np.uint32], sums: PromptSums | None, sample: Sample | None, embedding: Embedding
+) -> Statistics:
+    histogram = freeze(np.bincount(ids, minlength=embedding.vocabulary_size).astype(np.int64, copy=False))
+    return Statistics(embedding.fingerprint, prompts, histogram, sums, sample, embedding.default_version)
 
 
 def split_windows(starts: Indices, lengths: Indices, window: int) -> tuple[Indices, Indices, Indices, Indices]:
@@ -226,12 +226,7 @@ def split_windows(starts: Indices, lengths: Indices, window: int) -> tuple[Indic
 
 
 def draw_windows(
-    hashes: npt.NDArray[np.uint32],
-    starts: Indices,
-    lengths: Indices,
-    kept: Indices,
-    window: int,
-    every: int | Indices,
+    hashes: npt.NDArray[np.uint32], starts: Indices, lengths: Indices, kept: Indices, window: int, every: int | Indices
 ) -> tuple[Indices, Indices, Indices]:
     """Choose the windows that enter the prompt sums: 1 in `every`, if it is kept whole.
 

@@ -13,7 +13,7 @@ A sample of the prompts may come with them. It is not part of the sums: equality
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -24,36 +24,11 @@ from ir3de.errors import InputError, MismatchError, name_embedding
 from ir3de.statistics.sample import Sample
 
 Integers = npt.NDArray[np.int64]
+Ids = npt.NDArray[np.unsignedinteger]
 
-
-def read_only(array: Integers) -> Integers:
-    """The array itself if nobody can write to it, else a read-only copy."""
-    part: object = array
-    while isinstance(part, np.ndarray):
-        if part.flags.writeable:
-            return freeze(array.copy())
-        part = part.base
-    return array
-
-
-def freeze(array: Integers) -> Integers:
-    """Make an array read-only in place. Only for arrays that nobody else holds: `read_only` then needs no copy."""
-    array.flags.writeable = False
-    return array
-
-
-def keep_at_least(counts: Integers, least: int) -> Integers:
-    """The counts with those below `least` set to zero."""
-    return freeze(np.where(counts >= least, counts, 0))
-
-
-def little_endian(values: Integers) -> memoryview:
-    """The integers as little-endian bytes, eight each. They are copied only if they are stored in another way."""
-    return np.ascontiguousarray(values, "<i8").data
-
-
-BUCKETS = 1 << 16
-
+MAX_COUNT = 1 << 53  # of one token: beyond it a float64 is no longer exact
+MAX_SUM = (1 << 62) - 1  # two sums of this size still add up in 64 bits
+BUCKETS = 1 << 16  # of pairs of neighbouring tokens
 FEW_TOKENS = 512  # up to here a hash takes as long as its numpy calls take to begin
 
 # arrays of no dimension, because numpy makes one of every scalar in every call
@@ -63,8 +38,53 @@ _LEFT_AND_RIGHT, _UINT32 = np.array([_LEFT, _RIGHT]), np.dtype(np.uint32)
 _multiply, _shift, _xor = np.multiply, np.right_shift, np.bitwise_xor
 
 
-def pair_buckets(ids: npt.NDArray[np.unsignedinteger]) -> npt.NDArray[np.uint16]:
+class ArrayFields:
+    """A dataclass with arrays: equal if its compared fields are, and pickled by calling its constructor again."""
+
+    def __eq__(self, other: object) -> bool:
+        if type(self) is not type(other):
+            return False
+        names = [one.name for one in fields(self) if one.compare]  # type: ignore[arg-type]
+        return all(_is_equal(getattr(self, name), getattr(other, name)) for name in names)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), tuple(getattr(self, one.name) for one in fields(self) if one.init)  # type: ignore[arg-type]
+
+
+def _is_equal(one: object, other: object) -> bool:
+    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
+        return np.array_equal(one, other)  # type: ignore[arg-type]
+    return one is other or one == other
+
+
+def read_only(array: Integers) -> Integers:
+    """The array itself if it cannot be written to, else a read-only copy."""
+    part: object = array
+    while isinstance(part, np.ndarray):
+        if part.flags.writeable:
+            return freeze(array.copy())
+        part = part.base
+    return array
+
+
+def freeze(array: Integers) -> Integers:
+    """Make a new array read-only in place, so that `read_only` needs no copy."""
+    array.flags.writeable = False
+    return array
+
+
+def keep_at_least(counts: Integers, least: int) -> Integers:
+    """The counts with those below `least` set to zero."""
+    return freeze(np.where(counts >= least, counts, 0))
+
+
+def pair_buckets(ids: Ids) -> npt.NDArray[np.uint16]:
     """The bucket of each token and its right neighbour: one fewer than there are tokens.
+
+    Pairs add a little word order to a bag of tokens. Counts of buckets add up like counts of tokens, and a score per
+    bucket is looked up like a score per token.
 
     >>> pair_buckets(np.array([3, 5, 3, 5], np.uint32))
     array([ 9512, 33268,  9512], dtype=uint16)
@@ -72,8 +92,8 @@ def pair_buckets(ids: npt.NDArray[np.unsignedinteger]) -> npt.NDArray[np.uint16]
     return hash_pairs(ids).astype(np.uint16)
 
 
-def hash_pairs(ids: npt.NDArray[np.unsignedinteger]) -> npt.NDArray[np.uint32]:
-    """The same buckets in 32 bits, as one prompt's are looked up: routing does not wait for another conversion."""
+def hash_pairs(ids: Ids) -> npt.NDArray[np.uint32]:
+    """The same buckets in 32 bits, as routing looks them up: without another conversion."""
     tokens = ids if ids.dtype is _UINT32 else ids.astype(np.uint32, copy=False)
     # left · LEFT + right · RIGHT wraps around, which is what a hash wants
     if 1 < len(tokens) <= FEW_TOKENS:
@@ -86,15 +106,13 @@ def hash_pairs(ids: npt.NDArray[np.unsignedinteger]) -> npt.NDArray[np.uint32]:
     return _shift(hashed, _16, hashed)
 
 
-def count_pairs(
-    flat: npt.NDArray[np.unsignedinteger], starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
-) -> npt.NDArray[np.int64]:
+def count_pairs(flat: Ids, starts: Integers, lengths: Integers) -> Integers:
     """How often each bucket occurs in prompts whose ids lie end to end; no pair spans two prompts: (BUCKETS,)."""
     within = within_prompts(len(flat), starts, lengths)
     return np.bincount(pair_buckets(flat)[within], minlength=BUCKETS).astype(np.int64, copy=False)
 
 
-def within_prompts(tokens: int, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+def within_prompts(tokens: int, starts: Integers, lengths: Integers) -> npt.NDArray[np.bool_]:
     """Which neighbours, of prompts end to end, belong to one prompt."""
     within = np.ones(max(0, tokens - 1), bool)
     last = (starts + lengths - 1)[lengths > 0]
@@ -102,11 +120,38 @@ def within_prompts(tokens: int, starts: npt.NDArray[np.int64], lengths: npt.NDAr
     return within
 
 
-MAX_SUM = (1 << 62) - 1  # two sums of this size still add up in 64 bits
+def triangle_size(width: int) -> int:
+    """Entries in the upper triangle, diagonal included, of a width × width matrix."""
+    return width * (width + 1) // 2
+
+
+@lru_cache(maxsize=4)
+def triangle_indices(width: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Row and column of each entry of the upper triangle, row by row."""
+    return np.triu_indices(width)
+
+
+def unpack_triangle(packed: npt.NDArray[np.floating], width: int) -> npt.NDArray[np.float64]:
+    """The symmetric (h, h) matrix of an upper triangle."""
+    square, begin = np.empty((width, width)), 0
+    for row in range(width):  # lists of indices would be twice as large as the matrix
+        part = packed[begin : begin + width - row]
+        square[row, row:] = square[row:, row] = part
+        begin += len(part)
+    return square
+
+
+def pack_triangle(square: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """The upper triangle of a symmetric matrix, row by row."""
+    packed, begin = np.empty(triangle_size(len(square))), 0
+    for row, values in enumerate(square):
+        packed[begin : begin + len(square) - row] = values[row:]
+        begin += len(square) - row
+    return packed
 
 
 @dataclass(frozen=True, eq=False)
-class PromptSums:
+class PromptSums(ArrayFields):
     """Σ 1, Σ x̄ and Σ x̄x̄ᵀ over a domain's windows, in integers.
 
     With subsampling of 1 window in `s`, a window counts `s` times in `windows` and in the sums. That is an unbiased
@@ -126,15 +171,12 @@ class PromptSums:
                 object.__setattr__(self, name, read_only(values))
         if self.pairs is not None and self.pairs.shape != (BUCKETS,):
             raise InputError(f"prompt sums count pairs in {BUCKETS:,} buckets, found {self.pairs.size:,}")
-        if self.gram.shape != (triangle_size(self.width),):
-            raise InputError(
-                f"prompt sums of width {self.width} need {triangle_size(self.width)} Gram entries, "
-                f"found {self.gram.size}"
-            )
+        if self.gram.shape != (size := triangle_size(self.width),):
+            raise InputError(f"prompt sums of width {self.width} need {size} Gram entries, found {self.gram.size}")
         diagonal = self.gram[np.cumsum(np.r_[0, np.arange(self.width, 1, -1)])]
         if self.windows < 0 or (diagonal < 0).any() or (self.pairs is not None and (self.pairs < 0).any()):
             raise InputError("prompt sums fell below zero: what was subtracted was never added")
-        parts = (self.vector, self.gram, *(() if self.pairs is None else (self.pairs,)))
+        parts = [part for part in (self.vector, self.gram, self.pairs) if part is not None]
         if any(max(int(part.max(initial=0)), -int(part.min(initial=0))) > MAX_SUM for part in parts):
             raise InputError("prompt sums overflow: they are beyond 2⁶². Collect fewer texts, or a histogram only")
 
@@ -160,9 +202,7 @@ class PromptSums:
                 f"windows of {other.window} in units of {other.unit}: collect both the same way"
             )
         if (self.pairs is None) != (other.pairs is None):
-            raise MismatchError(
-                "sums with counts of pairs cannot be combined with sums without: collect both the same way"
-            )
+            raise MismatchError("sums with and without counts of pairs cannot be combined: collect both the same way")
         return PromptSums(
             self.window,
             self.unit,
@@ -176,59 +216,9 @@ class PromptSums:
         """The same sums, without the buckets of pairs that occurred less often."""
         return self if self.pairs is None else replace(self, pairs=keep_at_least(self.pairs, count))
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, PromptSums) and (
-            (self.window, self.unit, self.windows) == (other.window, other.unit, other.windows)
-            and np.array_equal(self.vector, other.vector)
-            and np.array_equal(self.gram, other.gram)
-            and (self.pairs is None) == (other.pairs is None)
-            and (self.pairs is None or other.pairs is None or np.array_equal(self.pairs, other.pairs))
-        )
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return PromptSums, (self.window, self.unit, self.windows, self.vector, self.gram, self.pairs)
-
-
-def unpack_triangle(packed: npt.NDArray[np.floating], width: int) -> npt.NDArray[np.float64]:
-    """The symmetric (h, h) matrix of an upper triangle."""
-    square = np.empty((width, width))
-    begin = 0
-    for row in range(width):  # lists of indices would be twice as large as the matrix
-        part = packed[begin : begin + width - row]
-        square[row, row:] = square[row:, row] = part
-        begin += len(part)
-    return square
-
-
-def pack_triangle(square: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """The upper triangle of a symmetric matrix, row by row."""
-    width = len(square)
-    packed = np.empty(triangle_size(width))
-    begin = 0
-    for row in range(width):
-        packed[begin : begin + width - row] = square[row, row:]
-        begin += width - row
-    return packed
-
-
-def triangle_size(width: int) -> int:
-    """Entries in the upper triangle, diagonal included, of a width × width matrix."""
-    return width * (width + 1) // 2
-
-
-@lru_cache(maxsize=4)
-def triangle_indices(width: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Row and column of each entry of the upper triangle, row by row."""
-    return np.triu_indices(width)
-
-
-MAX_COUNT = 1 << 53  # of one token: beyond it a float64 is no longer exact
-
 
 @dataclass(frozen=True, eq=False)
-class Statistics:
+class Statistics(ArrayFields):
     """What a router needs to know of one domain. Statistics add, subtract and compare like numbers.
 
     >>> import ir3de
@@ -243,9 +233,9 @@ class Statistics:
     prompts: int
     histogram: Integers  # (V,)  n_c: how often each token occurred
     sums: PromptSums | None = None  # None when only the histogram was collected
-    sample: Sample | None = None  # None when no prompts were kept
-    embedding_version: int | None = None  # of the default embedding; None for any other
-    derived: dict[str, Any] = field(default_factory=dict, init=False)  # a cache of what follows from the counts
+    sample: Sample | None = field(default=None, compare=False)  # None when no prompts were kept
+    embedding_version: int | None = field(default=None, compare=False)  # of the default embedding; None for any other
+    derived: dict[str, Any] = field(default_factory=dict, init=False, compare=False)  # a cache, not pickled
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "histogram", read_only(self.histogram))
@@ -253,11 +243,8 @@ class Statistics:
             raise InputError(f"a histogram counts in whole numbers, found {self.histogram.dtype}")
         if self.prompts < 0 or (self.histogram < 0).any():
             raise InputError("statistics fell below zero: what was subtracted was never added")
-        if self.histogram.max(initial=0) > MAX_COUNT:
-            raise InputError(
-                f"counts overflow: one token occurs {int(self.histogram.max()):,} times, and at most {MAX_COUNT:,} can "
-                "be counted exactly"
-            )
+        if (most := int(self.histogram.max(initial=0))) > MAX_COUNT:
+            raise InputError(f"counts overflow: a token occurs {most:,} times, and at most {MAX_COUNT:,} are exact")
 
     @cached_property
     def tokens(self) -> int:
@@ -276,35 +263,28 @@ class Statistics:
         if not isinstance(other, Statistics):
             return NotImplemented
         if self.fingerprint != other.fingerprint or self.histogram.shape != other.histogram.shape:
-            raise MismatchError(
-                f"statistics of {name_embedding(self.fingerprint, self.embedding_version)} cannot be combined with "
-                f"those of {name_embedding(other.fingerprint, other.embedding_version)}: collect both with the same "
-                "embedding"
-            )
+            raise MismatchError(describe_other_embedding("statistics", self, other))
         if (self.sums is None) != (other.sums is None):
             raise MismatchError(
                 "statistics with prompt sums cannot be combined with a histogram alone: "
                 "collect both the same way, or drop the sums with .histogram_only()"
             )
-        sums = None if self.sums is None or other.sums is None else self.sums.combine(other.sums, sign)
         return Statistics(
             self.fingerprint,
             self.prompts + sign * other.prompts,
             freeze(self.histogram + sign * other.histogram),
-            sums,
-            self._join_samples(other) if sign > 0 else self._subtract_samples(other),
+            None if self.sums is None or other.sums is None else self.sums.combine(other.sums, sign),
+            self._combine_samples(other, sign),
             self.embedding_version,
         )
 
-    def _join_samples(self, other: Statistics) -> Sample | None:
-        if self.sample is None or other.sample is None:
-            return self.sample if other.sample is None else other.sample
-        return self.sample + other.sample
-
-    def _subtract_samples(self, other: Statistics) -> Sample | None:
-        if self.sample is None or (other.sample is None and other.prompts):
+    def _combine_samples(self, other: Statistics, sign: int) -> Sample | None:
+        own, theirs = self.sample, other.sample
+        if sign < 0 and theirs is None and other.prompts:
             return None  # it is unknown which prompts were the other's
-        return self.sample if other.sample is None else self.sample.without(other.sample)
+        if own is None or theirs is None:
+            return theirs if own is None and sign > 0 else own
+        return own + theirs if sign > 0 else own.without(theirs)
 
     def without_sample(self) -> Statistics:
         """The same statistics without any prompt: what may leave the machine."""
@@ -335,29 +315,14 @@ class Statistics:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the content: equal statistics have equal digests, wherever and in whatever order made."""
-        sha = hashlib.sha256(f"{self.fingerprint} {self.prompts} {self.histogram.size}".encode())
-        sha.update(little_endian(self.histogram))
-        if self.sums is not None:
-            sums = self.sums
+        sha, arrays = hashlib.sha256(f"{self.fingerprint} {self.prompts} {self.histogram.size}".encode()), []
+        sha.update(np.ascontiguousarray(self.histogram, "<i8").data)
+        if (sums := self.sums) is not None:
             sha.update(f"{sums.window} {sums.unit!r} {sums.windows} {sums.width}".encode())
-            sha.update(little_endian(sums.vector))
-            sha.update(little_endian(sums.gram))
-            if sums.pairs is not None:
-                sha.update(little_endian(sums.pairs))
+            arrays = [sums.vector, sums.gram, *(() if sums.pairs is None else (sums.pairs,))]
+        for array in arrays:
+            sha.update(np.ascontiguousarray(array, "<i8").data)
         return sha.hexdigest()
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Statistics) and (
-            (self.fingerprint, self.prompts) == (other.fingerprint, other.prompts)
-            and np.array_equal(self.histogram, other.histogram)
-            and self.sums == other.sums
-        )
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        parts = (self.fingerprint, self.prompts, self.histogram, self.sums, self.sample, self.embedding_version)
-        return Statistics, parts  # without the cache; the arrays are read-only again
 
     def __repr__(self) -> str:
         windows = "" if self.sums is None else f", {self.sums.windows:,} windows"
@@ -366,8 +331,14 @@ class Statistics:
         return f"Statistics({counted}, embedding {self.fingerprint[:12]})"
 
 
+def describe_other_embedding(what: str, one: Any, other: Any) -> str:
+    """The error that two of a kind, with `fingerprint` and `embedding_version`, are of different embeddings."""
+    names = [name_embedding(part.fingerprint, part.embedding_version) for part in (one, other)]
+    return f"{what} of {names[0]} cannot be combined with those of {names[1]}: collect both with the same embedding"
+
+
 def check_threshold(count: object) -> int:
-    """Refuse a `min_count` that is not a positive integer."""
+    """Raise an error unless `min_count` is a positive integer."""
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
         raise InputError(f"min_count must be a whole number, at least 1 (which keeps all tokens), found {count!r}")
     return count

@@ -1,4 +1,4 @@
-"""The file of one domain's statistics. Its header holds a hash of its content."""
+"""The files of a domain's statistics, whose header holds a hash of the content, and of a router's outcomes."""
 
 from __future__ import annotations
 
@@ -53,8 +53,11 @@ def encode_statistics(statistics: Statistics, more: Mapping[str, Any] | None = N
         header["embedding_version"] = version
     if (sums := statistics.sums) is not None:
         tensors |= {"vector": shrink_integers(sums.vector), "gram": shrink_integers(sums.gram)}
-        if sums.pairs is not None:
-            tensors |= _encode_pairs(sums.pairs)
+        if (pairs := sums.pairs) is not None and 2 * np.count_nonzero(pairs) > len(pairs):
+            tensors["pairs"] = shrink_integers(pairs)
+        elif pairs is not None:  # most buckets are empty
+            buckets = np.flatnonzero(pairs)
+            tensors |= {"pairs.buckets": buckets.astype(np.uint16), "pairs.counts": shrink_integers(pairs[buckets])}
         header |= {"window": sums.window, "unit": sums.unit, "windows": sums.windows}
     if (sample := statistics.sample) is not None:
         header |= {"sample": sample.digest_without_sources, "kept": len(sample)}
@@ -89,14 +92,6 @@ def _join_halves(tensors: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArr
     return found
 
 
-def _encode_pairs(pairs: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[Any]]:
-    """The counts of pairs: sparse, as buckets and counts, where most buckets are empty."""
-    buckets = np.flatnonzero(pairs)
-    if 2 * len(buckets) > len(pairs):
-        return {"pairs": shrink_integers(pairs)}
-    return {"pairs.buckets": buckets.astype(np.uint16), "pairs.counts": shrink_integers(pairs[buckets])}
-
-
 def _decode_pairs(tensors: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.int64] | None:
     if "pairs" in tensors:
         return tensors["pairs"].astype(np.int64)
@@ -118,13 +113,13 @@ def _decode_sample(tensors: Mapping[str, npt.NDArray[Any]], vocabulary: int) -> 
 
 
 def _check_numbers(header: files.Header) -> None:
-    """Refuse numbers that no collection writes."""
+    """Raise an error for numbers that no collection writes."""
     if not isinstance(header["fingerprint"], str):
         raise ValueError(f"its fingerprint is {header['fingerprint']!r:.40}")
     for name in ("prompts", "tokens", "vocabulary", "window", "windows", "kept", "embedding_version"):
         value = header.get(name, 0)
         if type(value) is not int or not 0 <= value <= MAX_COUNT:
-            raise ValueError(f"'{name}' is {value!r:.40}, which is no count")
+            raise ValueError(f"'{name}' is {value!r:.40}, which is not a count")
     if "unit" in header and not (isinstance(header["unit"], float) and 0 < header["unit"] < np.inf):
         raise ValueError(f"its unit is {header['unit']!r:.40}")
 
@@ -142,10 +137,7 @@ def read_sample(path: Path, digest: str) -> Sample:
 
 
 def read_statistics(content: bytes, path: Path, *, known: bool = False) -> tuple[Statistics, files.Header]:
-    """Read the statistics and the header in a file's bytes. `known` content was checked before, and is not hashed.
-
-    `path` is for the messages.
-    """
+    """Read the statistics and the header in a file's bytes. `known` content was checked before, and is not hashed."""
     tensors, header = from_safetensors(content, path)
     files.check_kind(header, KIND, VERSION, path)
     files.check_seal(header, path)
@@ -165,8 +157,7 @@ def read_statistics(content: bytes, path: Path, *, known: bool = False) -> tuple
         sums = None
         if "gram" in tensors:
             vector, gram = (freeze(tensors[name].astype(np.int64)) for name in ("vector", "gram"))
-            pairs = _decode_pairs(tensors)
-            sums = PromptSums(header["window"], header["unit"], header["windows"], vector, gram, pairs)
+            sums = PromptSums(header["window"], header["unit"], header["windows"], vector, gram, _decode_pairs(tensors))
         if ("sample" in header) != ("sample.ids" in tensors):
             raise ValueError("its header and its sample of prompts do not belong together")
         sample = _decode_sample(tensors, len(histogram)) if "sample" in header else None
@@ -186,10 +177,8 @@ def read_statistics(content: bytes, path: Path, *, known: bool = False) -> tuple
 
 def _check_digest(digest: str, recorded: object, path: Path) -> None:
     if digest != recorded:
-        raise ArtifactError(
-            f"{path} is damaged or was edited: its content hashes to {digest[:16]}…, its header says "
-            f"{str(recorded)[:16]}…. Copy it again from where it came from"
-        )
+        hashes = f"its content hashes to {digest[:16]}…, its header has {str(recorded)[:16]}…"
+        raise ArtifactError(f"{path} is damaged or was edited: {hashes}. Copy it again from where it came from")
 
 
 def _check_sample(sample: Sample, header: Mapping[str, Any], path: Path) -> None:
@@ -198,11 +187,11 @@ def _check_sample(sample: Sample, header: Mapping[str, Any], path: Path) -> None
 
 
 def _check_header(statistics: Statistics, header: files.Header, path: Path) -> None:
-    """Refuse a header or a sample that does not fit the numbers."""
+    """Raise an error for a header or a sample that does not fit the numbers."""
     sample, counts, wrong = statistics.sample, statistics.histogram, ""
     kept = 0 if sample is None else len(sample)
     if (header.get("tokens", statistics.tokens), header.get("kept", kept)) != (statistics.tokens, kept):
-        wrong = f"it holds {statistics.tokens:,} tokens and a sample of {kept:,}, and says otherwise"
+        wrong = f"it holds {statistics.tokens:,} tokens and a sample of {kept:,}, and its header differs"
     elif sample is not None and (
         (np.bincount(sample.ids, minlength=counts.size) > counts).any()
         or sample.lengths.astype(np.float64).sum() > statistics.tokens
@@ -277,7 +266,7 @@ def _restore_sample(described: Mapping[str, Any], tensors: Mapping[str, Any]) ->
 
 
 def outcomes_from(content: bytes, path: Path) -> Outcomes:
-    """The outcomes in a file's bytes; `path` is for the messages."""
+    """The outcomes in a file's bytes."""
     tensors, header = from_safetensors(content, path)
     files.check_kind(header, OUTCOMES_KIND, OUTCOMES_VERSION, path)
     try:
@@ -300,7 +289,7 @@ def outcomes_from(content: bytes, path: Path) -> Outcomes:
 
 
 def check_outcomes(outcomes: Outcomes, fingerprint: str, models: list[str], folder: Path) -> Outcomes:
-    """Refuse sums that are not those of the router's models."""
+    """Raise an error for sums that are not those of the router's models."""
     if outcomes.fingerprint != fingerprint:
         raise MismatchError(
             f"the outcomes in {folder} belong to embedding {outcomes.fingerprint[:12]}, not the router's"

@@ -10,7 +10,8 @@ shrinkage can be validated without the rows.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b, sha256
@@ -20,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from ir3de.errors import InputError, MismatchError, name_embedding
-from ir3de.statistics.domain import Integers, PromptSums, read_only
+from ir3de.errors import InputError, MismatchError
+from ir3de.statistics.domain import ArrayFields, Integers, PromptSums, describe_other_embedding, read_only
 from ir3de.statistics.sample import hash_text
 
 MAX_PROMPTS = 2_048  # of each model
@@ -36,16 +37,11 @@ def digest_text(text: str) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class ScoredPrompt:
+class ScoredPrompt(ArrayFields):
     """A prompt's fold, and its mean embedding in fixed point as in the sums."""
 
     fold: int
     vector: Integers  # (h,)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ScoredPrompt) and self.fold == other.fold and np.array_equal(self.vector, other.vector)
-
-    __hash__ = None  # type: ignore[assignment]
 
 
 @dataclass(frozen=True)
@@ -62,11 +58,9 @@ class OutcomeSample:
         """Without the other's scores. Prompts that did not fit in before do not come back."""
         return self._combine(other, -1)
 
-    def without(self, model: str) -> OutcomeSample:
-        return self._keep({name: own for name, own in self.scores.items() if name != model})
-
-    def only(self, model: str) -> OutcomeSample:
-        return self._keep({name: own for name, own in self.scores.items() if name == model})
+    def select(self, is_kept: Callable[[str], bool]) -> OutcomeSample:
+        """The scores of some models."""
+        return self._keep({name: own for name, own in self.scores.items() if is_kept(name)})
 
     def without_length(self) -> OutcomeSample:
         """The same prompts without the last column."""
@@ -106,7 +100,7 @@ Key = tuple[str, str, int]  # task, model, fold
 
 
 @dataclass(frozen=True, eq=False)
-class OutcomeSums:
+class OutcomeSums(ArrayFields):
     """What one model achieved on the rows of one task and fold; models scored on the same rows share `prompts`."""
 
     prompts: PromptSums  # Σ 1, Σ x̄, Σ x̄x̄ᵀ: one window a prompt
@@ -136,23 +130,14 @@ class OutcomeSums:
             self.products + sign * other.products,
         )
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, OutcomeSums) and (
-            (self.total, self.squares) == (other.total, other.squares)
-            and np.array_equal(self.products, other.products)
-            and (self.prompts is other.prompts or self.prompts == other.prompts)
-        )
-
-    __hash__ = None  # type: ignore[assignment]
-
 
 @dataclass(frozen=True, eq=False)
-class Outcomes:
+class Outcomes(ArrayFields):
     """Everything known of every model, task and fold: add, subtract and compare like numbers."""
 
     fingerprint: str  # of the embedding whose means these are
     cells: Mapping[Key, OutcomeSums] = field(repr=False)  # no cell is empty
-    embedding_version: int | None = None  # of the default embedding; None for any other
+    embedding_version: int | None = field(default=None, compare=False)  # of the default embedding; None for any other
     has_length: bool = False  # whether the last column of x̄ is the length; sums of version 0.1 have none
     sample: OutcomeSample | None = field(default=None, repr=False)  # earlier versions kept none
 
@@ -182,13 +167,15 @@ class Outcomes:
 
     def without(self, model: str) -> Outcomes:
         """The same outcomes had that model never been scored."""
-        cells = {key: sums for key, sums in self.cells.items() if key[1] != model}
-        return replace(self, cells=cells, sample=self.sample and self.sample.without(model))
+        return self._select(lambda name: name != model)
 
     def only(self, model: str) -> Outcomes:
         """That model's outcomes alone."""
-        cells = {key: sums for key, sums in self.cells.items() if key[1] == model}
-        return replace(self, cells=cells, sample=self.sample and self.sample.only(model))
+        return self._select(lambda name: name == model)
+
+    def _select(self, is_kept: Callable[[str], bool]) -> Outcomes:
+        cells = {key: sums for key, sums in self.cells.items() if is_kept(key[1])}
+        return replace(self, cells=cells, sample=self.sample and self.sample.select(is_kept))
 
     def rows(self, model: str) -> int:
         """How many scores a model has."""
@@ -214,7 +201,12 @@ class Outcomes:
         """The same outcomes without the column of lengths."""
         if not self.has_length:
             return self
-        shorter = {id(sums.prompts): _drop_last_column(sums.prompts) for sums in self.cells.values()}
+        width = next((sums.prompts.width for sums in self.cells.values()), 0)
+        ends = np.cumsum(np.arange(width, 0, -1)) - 1  # of the rows of the triangle
+        shorter = {
+            id(one): replace(one, vector=one.vector[:-1], gram=np.delete(one.gram, ends))
+            for one in (sums.prompts for sums in self.cells.values())
+        }
         cells = {
             key: OutcomeSums(shorter[id(sums.prompts)], sums.total, sums.squares, sums.products[:-1])
             for key, sums in self.cells.items()
@@ -225,11 +217,7 @@ class Outcomes:
         if not isinstance(other, Outcomes):
             return NotImplemented
         if self.fingerprint != other.fingerprint:
-            raise MismatchError(
-                f"outcomes of {name_embedding(self.fingerprint, self.embedding_version)} cannot be combined with "
-                f"those of {name_embedding(other.fingerprint, other.embedding_version)}: collect both with the same "
-                "embedding"
-            )
+            raise MismatchError(describe_other_embedding("outcomes", self, other))
         if self.has_length != other.has_length:  # what one of them never counted cannot be made up
             return self.without_length()._combined(other.without_length(), sign)
         cells = dict(self.cells)
@@ -252,35 +240,14 @@ class Outcomes:
             sample = self.sample + other.sample if sign > 0 else self.sample - other.sample
         return replace(self, cells=cells, sample=sample)
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Outcomes) and (
-            (self.fingerprint, self.has_length) == (other.fingerprint, other.has_length)
-            and self.cells == other.cells
-            and self.sample == other.sample
-        )
-
-    __hash__ = None  # type: ignore[assignment]
-
     def __repr__(self) -> str:
         scores = sum(sums.rows for sums in self.cells.values())
         return f"Outcomes({len(self.models)} models, {len(self.tasks)} tasks, {scores:,} scores)"
 
 
-def _drop_last_column(prompts: PromptSums) -> PromptSums:
-    ends = np.cumsum(np.arange(prompts.width, 0, -1)) - 1  # of the rows of the triangle
-    return replace(prompts, vector=prompts.vector[:-1], gram=np.delete(prompts.gram, ends))
-
-
 def fold(text: str) -> int:
     """The fold of a prompt: a function of its text and of nothing else."""
     return hash_text(text) % FOLDS
-
-
-def _finite(score: Any) -> bool:
-    try:
-        return math.isfinite(score)
-    except OverflowError:  # a whole number too large for a float
-        return False
 
 
 def checked_scores(scores: object, where: str) -> dict[str, int]:
@@ -293,12 +260,15 @@ def checked_scores(scores: object, where: str) -> dict[str, int]:
             raise InputError(f"{where}: a model's name must be a non-empty str, found {model!r}")
         if score is None:
             continue
-        if not isinstance(score, (Real, np.bool_)) or not _finite(score):
+        value = math.nan
+        if isinstance(score, (Real, np.bool_)):
+            with suppress(OverflowError):  # a whole number too large for a float
+                value = float(score)  # True and False too: right and wrong
+        if not math.isfinite(value):
             raise InputError(
                 f"{where}: the score of {model!r} must be a finite number, found {score!r:.60}: "
                 "leave it out, or write null, where there is none"
             )
-        value = float(score)  # True and False too: right and wrong
         if abs(value) > SCORE_LIMIT:
             raise InputError(
                 f"{where}: the score of {model!r} must lie within ±{SCORE_LIMIT:,}, found {score!r}: "

@@ -4,8 +4,8 @@ The sample depends only on the prompts' content: it holds those whose hashes com
 So the samples of two shards add up to the sample of both together, in any order. Anyone who has the tokenizer can read
 token ids as text. Keep no sample if the prompts must stay private.
 
-A prompt may have a source, such as the data set or the customer that it came from. The sample holds a hash of the
-source's name. It decides nothing about which prompts are sampled.
+A prompt may have a source, such as a data set or a customer. The sample holds a hash of the source's name, which does
+not influence which prompts are sampled.
 """
 
 from __future__ import annotations
@@ -29,6 +29,10 @@ MAX_PROMPT_TOKENS = 1 << 13  # kept of one prompt
 
 COLUMNS = ("hashes", "every", "lengths", "kept", "ids", "sources")
 
+Hashes = npt.NDArray[np.uint32]
+Counts = npt.NDArray[np.int64]
+Ids = npt.NDArray[np.unsignedinteger]
+
 _SPREAD, _STEP = np.uint64(0x9E3779B1), np.uint64(0xC2B2AE3D27D4EB4F)
 
 
@@ -45,12 +49,12 @@ def hash_text(text: str) -> int:
 class Sample:
     """Prompts as token ids, end to end, in the order of their hashes."""
 
-    hashes: npt.NDArray[np.uint32]  # (n,)  of the texts
-    every: npt.NDArray[np.int64]  # (n,)  1 window in `every` of the prompt entered the prompt sums
-    lengths: npt.NDArray[np.int64]  # (n,)  tokens of the prompt that were counted
-    kept: npt.NDArray[np.int64]  # (n,)  how many of them, the first ones, are in `ids`
+    hashes: Hashes  # (n,)  of the texts
+    every: Counts  # (n,)  1 window in `every` of the prompt entered the prompt sums
+    lengths: Counts  # (n,)  tokens of the prompt that were counted
+    kept: Counts  # (n,)  how many of them, the first ones, are in `ids`
     ids: npt.NDArray[np.uint32]  # (Σ kept,)
-    sources: npt.NDArray[np.uint32]  # (n,)  hash of the name of the source that the prompt came from, 0 without one
+    sources: Hashes  # (n,)  hash of the name of the source that the prompt came from, 0 without one
 
     def __post_init__(self) -> None:
         columns = (self.hashes, self.every, self.lengths, self.kept, self.sources)
@@ -61,13 +65,7 @@ class Sample:
 
     @classmethod
     def draw(
-        cls,
-        hashes: npt.NDArray[np.uint32],
-        flat: npt.NDArray[np.unsignedinteger],
-        starts: npt.NDArray[np.int64],
-        lengths: npt.NDArray[np.int64],
-        every: int,
-        sources: npt.NDArray[np.uint32] | None = None,
+        cls, hashes: Hashes, flat: Ids, starts: Counts, lengths: Counts, every: int, sources: Hashes | None = None
     ) -> Sample:
         """Draw the sample of prompts whose ids lie end to end. Prompts without a token are never in it."""
         sources = np.zeros(len(hashes), np.uint32) if sources is None else sources
@@ -91,7 +89,7 @@ class Sample:
         return len(self.hashes)
 
     @property
-    def starts(self) -> npt.NDArray[np.int64]:
+    def starts(self) -> Counts:
         """Where each prompt begins in `ids`."""
         return np.cumsum(self.kept) - self.kept
 
@@ -108,7 +106,7 @@ class Sample:
         """Whether further prompts may have been left out."""
         return len(self) >= MAX_PROMPTS or len(self.ids) >= MAX_TOKENS
 
-    def would_hold(self, hashes: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
+    def would_hold(self, hashes: Hashes) -> npt.NDArray[np.bool_]:
         """Which prompts would be in the sample, had they been counted. An empty sample says nothing."""
         if not len(self):
             return np.zeros(len(hashes), bool)
@@ -216,16 +214,15 @@ def _join(samples: Sequence[Sample]) -> Sample:
 def _take_one(counts: Counter[tuple[int, ...]], one: tuple[int, ...]) -> bool:
     """Whether it was still counted. If so, it is counted once less."""
     found = counts[one] > 0
-    if found:
-        counts[one] -= 1
+    counts[one] -= found
     return found
 
 
-def _sort_keys(hashes: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+def _sort_keys(hashes: Hashes) -> Hashes:
     """Keys in another order than the hashes, because the hashes already decide which windows are drawn."""
     return (hashes.astype(np.uint64) * _SPREAD).astype(np.uint32)
 
 
-def positions(starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def positions(starts: Counts, lengths: Counts) -> Counts:
     """Every position of the stretches that begin at `starts`, one after the other."""
     return np.repeat(starts - (np.cumsum(lengths) - lengths), lengths) + np.arange(int(lengths.sum()))

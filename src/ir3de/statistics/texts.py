@@ -1,7 +1,6 @@
-"""Texts that know their source: the data set, the customer or the web site that they came from.
+"""Texts with a source, such as a data set or a web site; and tables, which are not iterables of texts.
 
-Sources travel with the texts, as attributes of a str. So whatever reads, splits and tokenises texts need not know of
-them. Only the kept sample takes a hash of each source's name. Counts and sums never depend on sources.
+A source travels with its text as an attribute of a str. Only the kept sample uses it. Counts never depend on sources.
 """
 
 from __future__ import annotations
@@ -25,11 +24,7 @@ class SourcedText(str):
 
 
 def attach_source(text: str, row: Mapping[str, object]) -> str:
-    """The text with the source that its row names in the field `source`, if the row names any.
-
-    A source is a string or a whole number. Data sets also use that field for other things, which are no names:
-    objects, lists, null. They count as no source.
-    """
+    """The text with the source in the field `source` of its row: a string or a whole number. Others are ignored."""
     source = row.get(SOURCE_FIELD)
     if type(source) is int:
         source = str(source)
@@ -72,9 +67,7 @@ def is_frame(data: object) -> bool:
 
 
 def refuse_table(data: object, what: str, instead: str = "") -> None:
-    """Refuse a table as an iterable of texts; `instead` names another way, if there is one."""
+    """Raise an error for a table as an iterable of texts: a loop over it gives the names of its columns."""
     if is_frame(data):
-        raise InputError(
-            f"{what} must be an iterable of str, found a {type(data).__name__}: give the column that holds the texts"
-            f"{instead}"
-        )
+        found = f"found a {type(data).__name__}: give the column that holds the texts{instead}"
+        raise InputError(f"{what} must be an iterable of str, {found}")
