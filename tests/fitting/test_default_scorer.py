@@ -70,7 +70,7 @@ def test_a_fit_that_finds_no_minimum_gets_the_closed_form_and_says_why(monkeypat
     monkeypatch.setattr(solver, "MAX_STEPS", 1)
     domains = [collect(some, embedding=tiny.embedding(), keep_sample=True) for some in tiny.domain_texts(9).values()]
     choice = default_scorer.choose_default(domains, tiny.embedding(), default_scorer.Average())
-    assert choice.scorer == Blend() and "found no minimum" in choice.reason
+    assert choice.scorer == Blend() and "did not converge" in choice.reason
 
 
 @pytest.mark.parametrize("tune", [False, True])

@@ -175,7 +175,7 @@ def blend_by_tables(fold: Fold, blend: Blend, whole: BlendParts, held: HeldOutPr
     """The evidence of a blend, from a table for each of its parts."""
     weight = token_weight(fold.training, blend.few)
     parts = [(PromptRidge(), 1.0, whole.ridge(8.0)), (Posterior(), blend.posterior, whole.posterior(1.0, 8.0))]
-    parts += [(TokenRidge(), weight, whole.token_ridge())] if weight else []
+    parts += [(TokenRidge(), weight, whole.token_ridge)] if weight else []
     tables = [a * part.factor * scorer.scores(fold.training, fold.embeddings) for scorer, a, part in parts]
     pairs = log_evidence(balance_counts([one.sums.pairs for one in fold.training]), 1.0) * whole.pairs.factor
     found = mean_rows(sum(tables), held) + blend.pairs * mean_pair_rows(pairs, held)

@@ -132,5 +132,5 @@ def test_wrong_parameters_are_refused(wrong: dict[str, float]) -> None:
 
 def test_a_fit_without_a_minimum_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(solver, "MAX_STEPS", 1)
-    with pytest.raises(solver.ConvergenceError, match="found no minimum in 1 steps with strength 5: use a larger"):
+    with pytest.raises(solver.ConvergenceError, match="did not converge in 1 steps with strength 5: use a larger"):
         Logistic().scores(collect_tiny(), tiny.embedding().rows)

@@ -92,11 +92,11 @@ class FoldParts:
         """The prompt ridge, and the token ridge with its weight in a blend."""
         W = self._whole.ridge(strength).factor * self._ridge_weights(strength)
         if weight := weigh_token_ridge(self._fold.windows, few):
-            W += weight * self._whole.token_ridge().factor * self._token_weights
+            W += weight * self._whole.token_ridge.factor * self._token_weights
         return self._apply(W)
 
     def token_ridge(self) -> Evidence:
-        return self._apply(self._whole.token_ridge().factor * self._token_weights)
+        return self._apply(self._whole.token_ridge.factor * self._token_weights)
 
     def posterior(self, prior: float, strength: float) -> Evidence:
         factor = self._whole.posterior(prior, strength).factor

@@ -3,10 +3,18 @@
     q_m(x̄, ℓ) = Σ_t p_t(x̄) · μ_tm + δ_m(x̄) + γ_m·(ℓ − ℓ̄),    p = softmax(SHARPNESS · task scores of x̄)
 
 μ_tm is model m's mean score on task t, shrunk towards what its other tasks and the other models say; the task scores
-are a prompt ridge over tasks; δ_m and γ_m are a ridge of what μ leaves over on x̄ and on ℓ, the logarithm of the
-prompt's length, less their mean over the models: the prompt moves models against each other, and how hard it is for all
-of them is left to the task. How far all of this is trusted is chosen by cross-validation, which needs the sums and no
-rows, and doubt goes to the more cautious. Task scores and δ are linear in x̄, so they compile to a table of tokens.
+are a prompt ridge over tasks; δ_m and γ_m are a ridge of the residuals on x̄ and on ℓ, the logarithm of the prompt's
+length, less their mean over the models: the prompt moves models against each other, and its task says how hard it is
+for all of them. Cross-validation chooses the shrinkage; of equals it takes the most cautious. Task scores and δ are
+linear in x̄, so they compile to a table of tokens.
+
+The result is compared with the best single model on held-out prompts. For each fold, the other three are fitted with
+the chosen shrinkage. They also give the best single model. Both choices are looked up in the scores of the fold's kept
+prompts. With d = y_chosen − y_best, prompt by prompt,
+
+    gain  = mean over tasks of mean d        error = √(Σ_t s_t² / n_t) / tasks
+
+as in evaluation. Where gain < −error, the best single model replaces routing: all prompts are expected to be alike.
 """
 
 from __future__ import annotations
@@ -40,7 +48,7 @@ ORDERING_STRENGTH = 4_096.0  # instead of an infinite one, where prompts of a si
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """Kept prompts, each with what a fit without its fold expects, the best single model of that fit, and scores."""
+    """Kept prompts: what a fit without their fold expects, the best single model of that fit, and their scores."""
 
     tasks: tuple[str, ...]  # of each prompt
     expected: Floats  # (prompts, models)
@@ -70,8 +78,8 @@ def expect_held_out(outcomes: Outcomes, shrinkage: Shrinkage) -> HeldOut | None:
 def measure_gaps(outcomes: Outcomes, shrinkage: Shrinkage, strong: int, weak: int) -> Floats | None:
     """How far strong is expected above weak on each kept prompt by the rows of the other folds; None without a sample.
 
-    A fit of fewer rows has other means and is shrunk more. So the gaps of held-out prompts are moved and scaled as the
-    gaps of that fit's own prompts must be to have the mean and the deviation that they have in the whole fit.
+    A fit of fewer rows has other means and is shrunk more. So the gaps of held-out prompts are moved and scaled like
+    the gaps of that fit's own prompts, which get their mean and deviation in the whole fit.
     """
     if (sample := outcomes.sample) is None:
         return None
@@ -145,9 +153,9 @@ def measure_gain(held: HeldOut) -> HeldOutGain | None:
 def guard_shrinkage(
     outcomes: Outcomes, chosen: Shrinkage, tried: Validation, *, guard: bool
 ) -> tuple[Shrinkage, Validation]:
-    """The shrinkage, or an infinite one where routing is worse than the best single model; and what was measured.
+    """The shrinkage, or an infinite one where routing is worse than the best single model; and the measurement.
 
-    Without the guard, prompts always differ, so that they can be ordered: by their tasks at least.
+    Without the guard, prompts always differ, at least by their tasks, so that they can be ordered.
     """
     if len(outcomes.models) < 2:
         return chosen, tried
@@ -160,8 +168,8 @@ def guard_shrinkage(
     if gain is None:
         return chosen, replace(tried, reason="there are too few prompts to hold any out")
     if guard and gain.is_loss:
-        below = f"{-gain.mean:.4f} ± {gain.error:.4f} below the best single model"
-        return CONSTANT, replace(tried, gain=gain, reason=f"it scored {below} on {gain.prompts:,} held-out prompts")
+        below = f"it scored {-gain.mean:.4f} ± {gain.error:.4f} below the best single model"
+        return CONSTANT, replace(tried, gain=gain, reason=f"{below} on {gain.prompts:,} held-out prompts")
     return chosen, replace(tried, gain=gain)
 
 
@@ -211,22 +219,17 @@ def fit_quality(
     if outcomes.has_length:
         slope, weights = weights[-2], np.delete(weights, -2, axis=0)
         if chosen.length:
-            mean = _mean_length(cells)
+            mean = float(sum(cell.vector[-2] for cell in cells.values()) / sum(cell.rows for cell in cells.values()))
             weights[-1] += slope * mean  # so that the table is that of a prompt of usual length
             log_unit = next(iter(outcomes.cells.values())).prompts.unit * LENGTH_PARTS
             slopes, typical = slope * log_unit, mean / log_unit
     W = np.hstack([solve_tasks(cells, tasks, outcomes.has_length), weights])
     scores = _scores(W.astype(np.float32), embeddings)
-    unit = _unit(scores[:, tasks:])
+    largest = float(np.abs(scores[:, tasks:]).max(initial=0.0))  # divided by a power of two, so that none is cut
+    unit = max(1.0, float(2.0 ** np.ceil(np.log2(largest / LARGEST)))) if largest else 1.0
     scores[:, tasks:] /= np.float32(unit)
     expectation = Expectation(outcomes.tasks, means, chosen, unit, slopes, typical)
     return Quality(outcomes.models, scores, expectation, tried)
-
-
-def _mean_length(cells: Cells) -> float:
-    """The mean of ℓ over all scores."""
-    rows = sum(cell.rows for cell in cells.values())
-    return float(sum(cell.vector[-2] for cell in cells.values()) / rows)
 
 
 def _scores(W: npt.NDArray[np.float32], embeddings: Rows) -> npt.NDArray[np.float32]:
@@ -234,9 +237,3 @@ def _scores(W: npt.NDArray[np.float32], embeddings: Rows) -> npt.NDArray[np.floa
     h, block = embeddings.shape[1], len(embeddings) if isinstance(embeddings, np.ndarray) else BLOCK_ROWS
     parts = [embeddings[begin : begin + block] @ W[:h] for begin in range(0, len(embeddings), max(1, block))]
     return np.asarray(np.concatenate(parts) + W[h])
-
-
-def _unit(scores: npt.NDArray[np.float32]) -> float:
-    """The power of two, at least 1, that models' scores are divided by so that none is cut."""
-    largest = float(np.abs(scores).max(initial=0.0))
-    return max(1.0, float(2.0 ** np.ceil(np.log2(largest / LARGEST)))) if largest else 1.0

@@ -1,9 +1,13 @@
-"""Sums of outcomes to task means, task scores and weights, in closed form; quality.py has the formula."""
+"""The closed form of outcome routers (quality.py has the formula), and its shrinkage by cross-validation.
+
+The shrinkage is how far outcomes are trusted. Cross-validation over the folds of the sums needs no rows.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +16,7 @@ from ir3de.scorers.expectation import Floats, Shrinkage, Validation
 from ir3de.scorers.ridge import PROMPT_STRENGTH
 from ir3de.statistics.outcomes import FOLDS, SCORE_UNIT, Outcomes, OutcomeSums
 
-LEAST_VARIANCE = 1e-9  # of ℓ, beside its squared mean: what is below is rounding
+LEAST_VARIANCE = 1e-9  # of ℓ, relative to its squared mean: below are rounding errors
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,10 +35,10 @@ Cells = dict[tuple[int, int], Sums]  # by task and model
 
 
 def task_means(cells: Cells, tasks: int, models: int, pull: float) -> Floats:
-    """μ (tasks, models): a model's mean on a task, as if it had `pull` more rows there of what is expected elsewhere.
+    """μ (tasks, models): a model's mean on a task, with `pull` more rows of what is expected there.
 
-    Expected is the task's mean over the models that have it plus how far the model lies above such means on its tasks.
-    With an infinite pull, tasks are all alike: each has the mean over the tasks in place of its own.
+    Expected is the task's mean over its models plus how far the model lies above such means on its own tasks. With an
+    infinite pull, tasks are all alike: each has the mean over the tasks.
     """
     rows, totals = np.zeros((tasks, models)), np.zeros((tasks, models))
     for (t, m), cell in cells.items():
@@ -80,7 +84,7 @@ def _energy(A: Floats) -> float:
 
 
 class Evidence:
-    """Ridge of what the task means leave over on x̃, ready for any strength: models on the same rows share the work."""
+    """Ridge of the residuals of the task means on x̃, for any strength. Models on the same rows share the work."""
 
     def __init__(self, cells: Cells, means: Floats, has_length: bool) -> None:
         self._models = means.shape[1]
@@ -148,7 +152,7 @@ def sum_cells(outcomes: Outcomes, folds: Sequence[int] | range) -> Cells:
 
 
 def _real(parts: list[OutcomeSums], grams: dict[tuple[int, ...], Floats]) -> Sums:
-    """Integers added up first, so that nothing depends on the order."""
+    """Sums in real numbers. Integers are added first, so that nothing depends on the order."""
     name = tuple(id(part.prompts) for part in parts)
     unit, h = parts[0].prompts.unit, parts[0].prompts.width
     if name not in grams:
@@ -162,21 +166,15 @@ def _real(parts: list[OutcomeSums], grams: dict[tuple[int, ...], Floats]) -> Sum
     gram = grams[name]
     total = sum(part.total for part in parts) * SCORE_UNIT
     products = np.sum([part.products for part in parts], axis=0) * (SCORE_UNIT * unit)
-    return Sums(
-        sum(part.rows for part in parts),
-        total,
-        sum(part.squares for part in parts) * SCORE_UNIT**2,
-        gram[h],
-        gram,
-        np.append(products, total),
-    )
+    rows, squares = sum(part.rows for part in parts), sum(part.squares for part in parts) * SCORE_UNIT**2
+    return Sums(rows, total, squares, gram[h], gram, np.append(products, total))
 
 
 PULLS = (256.0, 64.0, 16.0, 4.0, 1.0)  # the most cautious first
 STRENGTHS = (float("inf"), 65_536.0, 16_384.0, 4_096.0, 1_024.0, 256.0, 64.0, 16.0)
-LENGTH = 0.1  # variance of ℓ beside the sum of those of x̄, where the length is heard
+LENGTH = 0.1  # variance of ℓ relative to the sum of those of x̄, where the length is used
 
-Errors = Sequence[Sequence[float]]  # a row for each fold, a column for each candidate
+Errors: TypeAlias = Sequence[Sequence[float]]  # a row for each fold, a column for each candidate
 
 
 def cross_validate(outcomes: Outcomes) -> tuple[Shrinkage, Validation]:
@@ -201,7 +199,7 @@ def cross_validate(outcomes: Outcomes) -> tuple[Shrinkage, Validation]:
     chosen = Shrinkage(pull, most_cautious(STRENGTHS, strengths))
     lengths: list[list[float]] = []
     if outcomes.has_length and len(folds) > 1:
-        # an infinite strength hears no length either, so that it is chosen anew
+        # an infinite strength ignores the length too, so it is chosen again
         finite = STRENGTHS[1:] if chosen.strength == float("inf") else (chosen.strength,)
         errors = [[_error(h, rows, means, e.weights(x, LENGTH)) for x in finite] for h, means, e in systems]
         chosen, lengths = _compare_length(chosen, strengths, finite, errors)
@@ -225,7 +223,7 @@ def _compare_length(
 
 
 def _mean_errors(candidates: Sequence[float], errors: Errors, cells: int) -> tuple[tuple[float, float], ...]:
-    """Each candidate with its error a score; nothing where there was nothing to compare."""
+    """Each candidate with its error per score; empty if there is only one fold."""
     if len(errors) < 2:
         return ()
     return tuple(zip(candidates, (np.sum(errors, axis=0) / cells).tolist(), strict=True))
@@ -236,7 +234,7 @@ def most_cautious(candidates: Sequence[float], errors: Errors) -> float:
 
     `errors` has a row for each fold; the standard error is that of their differences from fold to fold.
     """
-    if len(errors) < 2:  # nothing to compare with
+    if len(errors) < 2:
         return candidates[0]
     table = np.array(errors)
     excess = table - table[:, [int(table.sum(axis=0).argmin())]]

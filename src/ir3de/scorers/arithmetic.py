@@ -3,8 +3,10 @@
 It works block by block, so that no more than one block of E is in memory as float64. numpy does it, unless `using` sets
 another `Arithmetic`:
 
-    with arithmetic.using(TorchArithmetic("cuda"), progress=show):
+    with using(TorchArithmetic("cuda"), progress=show):
         Router.fit(...)
+
+Scores from torch differ from numpy's by at most `TOLERANCE` of the largest, because sums are taken in another order.
 """
 
 from __future__ import annotations
@@ -113,7 +115,7 @@ class NumpyArithmetic:
 
 
 class SelectedRows:
-    """Some rows of E, read when they are asked for."""
+    """Some rows of E, read on access."""
 
     def __init__(self, rows: Rows, ids: Ids) -> None:
         self._rows, self._ids = rows, ids
@@ -130,7 +132,7 @@ class SelectedRows:
 
 
 def select_rows(rows: Rows, ids: Ids) -> Rows:
-    """Some rows of E: copied from an array, else read when they are asked for."""
+    """Some rows of E: copied from an array, else read on access."""
     return rows[ids] if isinstance(rows, np.ndarray) else SelectedRows(rows, ids)
 
 
@@ -189,7 +191,7 @@ def stage(doing: str, rows: int) -> Iterator[Callable[[int], None]]:
 
 @contextmanager
 def steps(doing: str, count: int) -> Iterator[Callable[[int], None]]:
-    """Report the progress of so many steps, each of which may be several fits. Their own stages are not reported."""
+    """Report the progress of several steps. The stages of their fits are not reported."""
     with stage(doing, count) as advance:
         token = _stage_advance.set(lambda more: None)
         try:
@@ -203,7 +205,7 @@ READER_THREADS = 4  # threads that read the next blocks of E while the device co
 
 
 class TorchArithmetic:
-    """On a device that torch has, in float64: "cuda", "cuda:1", "cpu"."""
+    """On a device of torch, in float64: "cuda", "cuda:1", "cpu". Blocks of E are streamed to the device."""
 
     def __init__(self, device: str = "cuda") -> None:
         try:
@@ -281,12 +283,11 @@ class TorchArithmetic:
 
 
 def on_device(device: str | None) -> AbstractContextManager[None]:
-    """Fit on that device, or with numpy if it is None. A device that does not exist is refused at once."""
+    """Fit on that device, or with numpy if it is None. A missing device raises an error at once."""
     return nullcontext() if device is None else using(TorchArithmetic(device))
 
 
 def _find_device(torch: Any, device: str) -> Any:
-    """The device, if torch has it."""
     do = "leave the device out to fit with numpy"
     try:
         found = torch.device(device)

@@ -1,4 +1,4 @@
-"""Blend: ridge, posterior and pairs of tokens in one score."""
+"""Blend, the closed form: ridge, posterior and pairs of tokens in one score; and the posterior alone."""
 
 from __future__ import annotations
 
@@ -86,10 +86,16 @@ class Blend:
     """S = R/|R| + posterior · P/|P| + few/n · T/|T|, and for neighbouring tokens pairs · Q/|Q|.
 
     R is the prompt ridge, P the posterior, T the token ridge, Q = log(ñ + 1) from the counts of pairs. |·| is the size
-    of the scores over the training tokens, so the weights say how much each part contributes. The ridge generalises;
-    the posterior knows the words. The token ridge takes every token as an example. That is better while domains have
-    few windows (n is their harmonic mean). Its weight is at most 2, and falls with n. Pairs add a little word order.
-    With `pairs` 0, a route depends only on the bag of tokens.
+    of the scores over the training tokens, so the weights are the shares of the parts. The ridge generalises; the
+    posterior knows the words. The token ridge takes every token as an example. That is better while domains have few
+    windows (n is their harmonic mean). Its weight is at most 2, and falls with n. Pairs add a little word order. With
+    `pairs` 0, a route depends only on the bag of tokens.
+
+    >>> import ir3de
+    >>> from ir3de.corpora import examples
+    >>> router = ir3de.Router.fit(examples.prompts(), scorer=Blend())
+    >>> router.scorer
+    Blend(posterior=0.5, pairs=0.0, few=50.0, strength=8.0, prior=1.0)
     """
 
     posterior: float = 0.5
@@ -130,9 +136,8 @@ class Blend:
         ridge, posterior = parts.ridge(self.strength), parts.posterior(self.prior, self.strength)
         weight = self.posterior * posterior.factor
         W = (ridge.factor + weight * Posterior.sharpness) * ridge.weights
-        if token_weight := parts.token_weight(self.few):
-            token = parts.token_ridge()
-            W += token_weight * token.factor * token.weights
+        if share := token_weight(parts.domains, self.few):
+            W += share * parts.token_ridge.factor * parts.token_ridge.weights
         more = posterior.scores - Posterior.sharpness * ridge.scores
         more *= weight
         return W, more
@@ -155,7 +160,7 @@ class BlendPart:
 
     @property
     def factor(self) -> float:
-        """What brings the scores to unit size; 0 where they say nothing, so that noise is not scaled up."""
+        """Scales the scores to unit size; 0 where they differ only by rounding, so that noise is not scaled up."""
         return 1.0 / self.size if self.size else 0.0
 
 
@@ -163,7 +168,7 @@ _NONE = np.zeros((0, 0))
 
 
 class BlendParts:
-    """The parts of blends of some domains, each computed when it is first asked for.
+    """The parts of blends of some domains, each computed on first use.
 
     Products with the embedding are computed in the precision `dtype`. A table has float32.
     """
@@ -187,22 +192,19 @@ class BlendParts:
             scores = np.asarray(current().apply(W.astype(self.dtype), self.rows), np.float64)
             largest = np.abs(scores).max(initial=0.0)
             scores -= scores.mean(axis=1, keepdims=True)
-            self._ridge[strength] = BlendPart(self._measure(scores, largest), _centre(W), scores)
+            self._ridge[strength] = BlendPart(measure_size(scores, self.frequency, largest), _centre(W), scores)
         return self._ridge[strength]
 
     def posterior(self, prior: float, strength: float) -> BlendPart:
         if (prior, strength) not in self._posterior:
             scores = Posterior(prior, strength=strength).score_counts(self.counts, self.ridge(strength).scores)
             # logarithms: a difference of less than a millionth is a rounding error, however small all of them are
-            size = self._measure(scores, np.abs(scores).max(initial=1.0))
+            size = measure_size(scores, self.frequency, np.abs(scores).max(initial=1.0))
             self._posterior[prior, strength] = BlendPart(size, _NONE, scores)
         return self._posterior[prior, strength]
 
-    def token_ridge(self) -> BlendPart:
-        return self._token
-
     @cached_property
-    def _token(self) -> BlendPart:
+    def token_ridge(self) -> BlendPart:
         A, sums = self.token_system
         W = self.token_inverse @ (sums * self._token_weights)
         # Tokens are weighted by their frequency in A, so Σ_v f_v Σ_c (x̃ w_c)² = Σ_c w_cᵀ A w_c. No scores are needed.
@@ -267,12 +269,6 @@ class BlendParts:
     def _pairs_seen(self) -> npt.NDArray[np.intp]:
         return np.flatnonzero(np.any([pairs > 0 for pairs in require_pairs(self.domains)], axis=0))
 
-    def token_weight(self, few: float) -> float:
-        return token_weight(self.domains, few)
-
-    def _measure(self, centred: Floats, largest: float) -> float:
-        return measure_size(centred, self.frequency, largest)
-
 
 def _centre(W: Floats) -> Floats:
     return np.asarray(W - W.mean(axis=1, keepdims=True))
@@ -291,7 +287,7 @@ def weigh_token_ridge(windows: Floats, few: float) -> float:
 
 
 def require_pairs(domains: Sequence[Statistics]) -> list[Integers]:
-    """Each domain's counts of pairs. A domain without them is refused."""
+    """Each domain's counts of pairs. Raises an error for a domain without them."""
     pairs = [domain.sums.pairs for domain in domains if domain.sums is not None and domain.sums.pairs is not None]
     if len(pairs) < len(domains):
         raise InputError("pairs of tokens are counted with prompt sums, and a domain has none: use prompt_sums=True")

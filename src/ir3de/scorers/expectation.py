@@ -1,4 +1,4 @@
-"""What is expected of every model on a prompt, read from the mean of its tokens' scores: small, and without a table.
+"""The expected score of every model on a prompt, from the mean of its tokens' scores: small, and without a table.
 
 q_m = Σ_t p_t · μ_tm + δ_m + γ_m · (log₂ tokens − ℓ̄),    p = softmax(SHARPNESS · task scores)
 """
@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de.errors import InputError
+from ir3de.statistics.domain import ArrayFields
 
 Floats = npt.NDArray[np.float64]
 
@@ -29,15 +30,14 @@ class Shrinkage:
     With infinite strength only the task mean counts; with infinite pull as well, all prompts are alike.
     """
 
-    pull: float  # rows that what is known elsewhere weighs in a task's mean
+    pull: float  # weight, in rows, of other tasks and models in a task's mean
     strength: float  # of the ridge on x̄
-    length: float = 0.0  # variance of the prompt's length beside that of x̄ in the ridge; 0 leaves the length out
+    length: float = 0.0  # variance of the prompt's length relative to that of x̄ in the ridge; 0 leaves it out
 
     def __post_init__(self) -> None:
         if not (self.pull > 0 and self.strength > 0 and 0 <= self.length < math.inf):
-            raise InputError(
-                f"pull and strength must be positive, and length at least 0, found {self}: try Shrinkage(16, 1024)"
-            )
+            limits = "pull and strength must be positive, and length at least 0"
+            raise InputError(f"{limits}, found {self}: try Shrinkage(16, 1024)")
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class HeldOutGain:
 
     @property
     def is_loss(self) -> bool:
-        """Whether it lies below zero by more than its standard error; a single prompt's loss equals its error."""
+        """Whether it is below zero by more than its standard error; a single prompt's loss equals its error."""
         return self.mean < -(1 + 1e-9) * self.error
 
 
@@ -58,8 +58,8 @@ class HeldOutGain:
 class Validation:
     """What cross-validation tried: each candidate, the most cautious first, with its squared error a score.
 
-    `gain` compares the chosen shrinkage with the best single model. `reason` says why routing was given up, or why the
-    two were not compared.
+    `gain` compares the chosen shrinkage with the best single model. `reason` is why the best single model replaced
+    routing, or why the two were not compared.
     """
 
     pulls: tuple[tuple[float, float], ...] = ()
@@ -76,7 +76,7 @@ def weigh_tasks(scores: Floats) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class Expectation:
+class Expectation(ArrayFields):
     """Expected quality of every model; `tasks` + models scores come in, one quality a model goes out."""
 
     tasks: tuple[str, ...]
@@ -94,26 +94,15 @@ class Expectation:
         if self.means.ndim != 2 or len(self.means) != len(self.tasks) or not np.isfinite(self.means).all():
             raise InputError(f"{len(self.tasks)} tasks need as many rows of finite means, found {self.means.shape}")
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Expectation) and (
-            (self.tasks, self.shrinkage, self.unit) == (other.tasks, other.shrinkage, other.unit)
-            and np.array_equal(self.means, other.means)
-            and (self.slopes is None) == (other.slopes is None)
-            and (self.slopes is None or np.array_equal(self.slopes, np.asarray(other.slopes)))
-            and self.typical_length == other.typical_length
-        )
-
-    __hash__ = None  # type: ignore[assignment]
-
     @cached_property
     def at_rest(self) -> Floats:
-        """Qualities of a prompt that says nothing: each model's mean over the tasks."""
+        """Qualities of a prompt without a known token: each model's mean over the tasks."""
         return np.asarray(self.means.mean(axis=0).round(FINE))
 
     def of(self, scores: Sequence[float], tokens: int) -> Floats:
         """Qualities (models,) of a prompt of that many tokens whose scores have this mean (tasks + models,).
 
-        No BLAS and no vectorised exponential: what they round differs between processors.
+        No BLAS and no vectorised exponential: their rounding differs between processors.
         """
         of_tasks, of_models = scores[: len(self.tasks)], scores[len(self.tasks) :]
         best, exp = max(of_tasks), math.exp
@@ -135,7 +124,7 @@ class Expectation:
 
 
 def describe_shrinkage(shrinkage: Shrinkage) -> dict[str, Any]:
-    """In the place of a scorer."""
+    """The header's field `scorer`."""
     length = {"length": shrinkage.length} if shrinkage.length else {}
     return {"name": "Shrinkage", "pull": _finite(shrinkage.pull), "strength": _finite(shrinkage.strength), **length}
 
@@ -161,7 +150,7 @@ def describe_expectation(expectation: Expectation, validation: Validation) -> di
 def restore_expectation(
     described: Mapping[str, Any], scorer: Mapping[str, Any], models: int
 ) -> tuple[Expectation, Validation]:
-    """What a router's header says of its outcomes and of its shrinkage, which stands in the place of a scorer."""
+    """The expectation of a router's header, from its fields `outcomes` and `scorer`."""
     if scorer["name"] != "Shrinkage":
         raise ValueError(f"a router from outcomes is fitted with Shrinkage, found {scorer['name']!r}")
     shrinkage = Shrinkage(_infinite(scorer["pull"]), _infinite(scorer["strength"]), scorer.get("length", 0.0))
@@ -181,8 +170,7 @@ def restore_expectation(
 
 
 def _finite(rows: float) -> float | None:
-    """JSON has no infinity."""
-    return None if math.isinf(rows) else rows
+    return None if math.isinf(rows) else rows  # JSON has no infinity
 
 
 def _infinite(described: float | None) -> float:

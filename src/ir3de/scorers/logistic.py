@@ -1,4 +1,8 @@
-"""The discriminative scorer: logistic regression on prompts, added to the closed form."""
+"""The discriminative scorer: logistic regression on prompts, added to the closed form.
+
+The loss is convex, its features are shared by all experts, and prompts come in the order of their hashes. So the result
+depends on the kept prompts alone, to the bit.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +35,15 @@ class Logistic:
     """S = L/|L| + closed · B/|B|: logistic regression on the sampled prompts, and the closed form `Blend`.
 
     L = [tokens, pairs, mean embedding] W, where W minimises the cross-entropy of the experts over the prompts that were
-    kept, plus λ/2n ‖W‖². `strength` is λ; `pairs` and `means` are the weights of the blocks of features beside the
-    tokens, whose weight is 1. |·| is the size of the scores over the training tokens, as in `Blend`. `closed` says how
-    far the scores are drawn towards the closed form: 0 is the discriminative fit alone.
+    kept, plus λ/2n ‖W‖². `strength` is λ; `pairs` and `means` are the weights of these features relative to the tokens.
+    |·| is the size of the scores over the training tokens, as in `Blend`. `closed` is the weight of the closed form:
+    with 0, this is the discriminative fit alone. It needs a sample of every expert's prompts.
 
-    It needs a sample of every expert's prompts.
+    >>> import ir3de
+    >>> from ir3de.corpora import examples
+    >>> router = ir3de.Router.fit(examples.prompts(), scorer=Logistic())
+    >>> router.scorer
+    Logistic(strength=5.0, means=2.0, pairs=1.0, closed=3.0)
     """
 
     strength: float = 5.0
@@ -56,11 +64,11 @@ class Logistic:
         samples = [domain.sample for domain in domains if domain.sample is not None]
         n = len(samples) / sum(1.0 / max(1, len(sample)) for sample in samples)
         tokens = len(samples) / sum(1.0 / max(1, len(sample.ids)) for sample in samples)
-        return cls(
-            strength=_round(min(MAX_STRENGTH, max(1.0, n / PROMPTS_PER_STRENGTH))),
-            means=_round(min(MAX_MEANS, max(MIN_MEANS, MEANS_AT_ONE_PROMPT / math.sqrt(n)))),
-            closed=_round(min(MAX_CLOSED, max(1.0, tokens / TOKENS_PER_CLOSED))),
-        )
+        strength = min(MAX_STRENGTH, max(1.0, n / PROMPTS_PER_STRENGTH))
+        means = min(MAX_MEANS, max(MIN_MEANS, MEANS_AT_ONE_PROMPT / math.sqrt(n)))
+        closed = min(MAX_CLOSED, max(1.0, tokens / TOKENS_PER_CLOSED))
+        # two digits: a few prompts more or less should not change the parameters
+        return cls(float(f"{strength:.2g}"), float(f"{means:.2g}"), closed=float(f"{closed:.2g}"))
 
     def scores(self, domains: Sequence[Statistics], embeddings: Embeddings) -> Floats:
         return self.score_tables(domains, embeddings)[0].astype(np.float64)
@@ -79,11 +87,6 @@ class Logistic:
 
 
 CLOSED = Blend()
-
-
-def _round(value: float) -> float:
-    """Two digits: a few prompts more or less should not change how the fit is described."""
-    return float(f"{value:.2g}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,7 +173,7 @@ MAX_STEP_TRIALS = 20  # of the length of one step; one or two are usual
 
 
 class ConvergenceError(InputError):
-    """The discriminative fit found no minimum."""
+    """The discriminative fit did not converge."""
 
 
 def fit_logistic(features: Features, experts: int, strength: float, tolerance: float = TOLERANCE) -> Numbers:
@@ -201,7 +204,7 @@ def fit_logistic(features: Features, experts: int, strength: float, tolerance: f
             return W
         history.add(step, gradient - before)
     raise ConvergenceError(
-        f"the discriminative fit of {len(features):,} prompts found no minimum in {MAX_STEPS} steps with strength "
+        f"the discriminative fit of {len(features):,} prompts did not converge in {MAX_STEPS} steps with strength "
         f"{strength:g}: use a larger strength, or Blend, which is solved in closed form"
     )
 
@@ -318,7 +321,7 @@ class History:
         self._order: list[int] = []  # rows of the above, the oldest step first
 
     def add(self, step: Numbers, change: Numbers) -> None:
-        """Remember a step, in the place of the oldest if there are many. Steps without curvature say nothing."""
+        """Add a step, in the place of the oldest if there are many. Steps without curvature are left out."""
         if _dot(step, change) <= 0:
             return
         row = self._order.pop(0) if len(self._order) == MEMORY_STEPS else len(self._order)

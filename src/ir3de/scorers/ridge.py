@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -87,7 +86,7 @@ class PromptRidge:
     advantage. A prompt's score is the mean of its tokens' rows of S = Ẽ W, so it compiles to the same table.
 
     `strength` counts windows. It acts like that many more windows per domain, of average size and in all directions.
-    So it holds back a domain of thirty prompts, but hardly one of thousands.
+    So it limits a domain of thirty prompts, but hardly one of thousands.
     """
 
     strength: float = PROMPT_STRENGTH
@@ -119,7 +118,7 @@ class PromptRidge:
 
 
 def require_prompt_sums(domains: Sequence[Statistics]) -> list[PromptSums]:
-    """Each domain's prompt sums. A domain without a window is refused."""
+    """Each domain's prompt sums. Raises an error for a domain without a window."""
     found = [domain.sums for domain in domains if domain.sums is not None and domain.sums.windows]
     if len(found) < len(domains):
         raise InputError(
@@ -141,17 +140,13 @@ def add_grams(sums: Sequence[PromptSums], weights: Floats) -> Floats:
     return total
 
 
-@runtime_checkable
-class GramScorer(Protocol):
-    """A scorer that is fitted from Gram matrices."""
-
-    def needs_grams(self, domains: Sequence[Statistics]) -> bool:
-        """Whether a fit of these domains uses Gram matrices."""
-
-
 @dataclass(frozen=True, eq=False)
 class Gram:
-    """The upper triangle of Ẽᵀ diag(n_c) Ẽ, row by row, and the arithmetic that made it."""
+    """The upper triangle of G_c = Ẽᵀ diag(n_c) Ẽ, row by row, and the arithmetic that made it.
+
+    It is cached, so that a change computes only what changed. G_c depends only on the expert's counts, and
+    A = Σ_c w_c G_c is added up in the experts' order. So a change gives the bits of a fresh fit.
+    """
 
     packed: Floats  # ((h+1)(h+2)/2,)
     made_by: str
@@ -163,8 +158,9 @@ def remembers_grams(width: int) -> bool:
 
 
 def needs_remembered_grams(scorer: object, domains: Sequence[Statistics], width: int) -> bool:
-    """Whether a fit leaves Gram matrices that are worth keeping. This depends on what is fitted, never on the past."""
-    return remembers_grams(width) and isinstance(scorer, GramScorer) and scorer.needs_grams(domains)
+    """Whether a fit leaves Gram matrices that are worth keeping. This depends on the fit, never on earlier ones."""
+    needs = getattr(scorer, "needs_grams", None)  # of scorers that are fitted from Gram matrices
+    return remembers_grams(width) and needs is not None and bool(needs(domains))
 
 
 def remember(domain: Statistics, gram: Gram | Callable[[], Gram | None]) -> None:
