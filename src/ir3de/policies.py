@@ -28,7 +28,7 @@ __all__ = [
 class Calibration:
     """Turns evidence into probabilities: p = softmax(scale · tokens^growth · evidence).
 
-    `growth` says how much longer prompts raise the confidence: 0 not at all, 1 as if all tokens were independent.
+    `growth` is how much longer prompts raise the confidence: 0 for none, 1 as if all tokens were independent.
     """
 
     scale: float
@@ -79,10 +79,10 @@ class Familiarity:
         return (token_mean - self.mean) / math.sqrt(self.between**2 + self.within**2 / tokens)
 
 
-MIN_FAMILIARITY, MAX_FAMILIARITY = -8.0, 2.0  # beyond them a prompt is not stranger, or more at home, than others
+MIN_FAMILIARITY, MAX_FAMILIARITY = -8.0, 2.0  # values beyond these count as these
 MIN_CERTAINTY, MAX_CERTAINTY = -4.0, 6.0
 STRANGE = 1.0  # standard deviations below the mean, from which on familiarity counts once more
-TOO_FEW_PROMPTS = -1_000.0  # the lowest log-odds where too few prompts are held out to say what is strange: none is
+TOO_FEW_PROMPTS = -1_000.0  # the lowest log-odds where too few prompts are held out: no prompt is out of domain
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ class StrongShare:
 
 
 def check_share(share: object) -> float:
-    """Refuse a share of strong calls that is none, all, or no number."""
+    """Raise an error unless the share of strong calls is a number between 0 and 1."""
     number = _number("the share of strong calls", share)
     if not 0 < number < 1:
         raise InputError(
@@ -291,7 +291,7 @@ class TurnWeights:
 
 
 def check_policy(policy: Policy, experts: Sequence[str]) -> Policy:
-    """Refuse an object that is no policy, and costs of unknown experts."""
+    """Raise an error for an object that is not a policy, and for costs of unknown experts."""
     if not isinstance(policy, Policy):
         raise InputError(f"policy must be an object such as {Policy()}, found {policy!r}")
     if unknown := [name for name in policy.costs if name not in experts]:

@@ -26,7 +26,7 @@ from ir3de.selectors import Average
 from ir3de.statistics.counting import recount
 from ir3de.statistics.domain import Statistics
 
-# The weight of the closed form that is tried beside the usual one, and the lead that it needs.
+# The weight of the closed form that is tried besides the usual one, and the lead that it needs.
 CLOSED_WEIGHTS = {1.0: 0.005, 0.3: 0.01}
 MIN_LEAD_OF_LOGISTIC = 0.005  # of the usual sum over what tuning chose: it scores pairs, which take time
 HARD_SHARE = 0.2  # of a loss on clusters held out whole that counts: traffic seldom lacks whole clusters
@@ -77,7 +77,7 @@ def choose_default(
 
 
 def try_discriminative(choice: Choice, embedding: Embedding, background: Statistics | None = None) -> Choice:
-    """Try discriminative fits beside what tuning chose: other strengths and weights than a fit tries by itself."""
+    """Compare discriminative fits with what tuning chose, at more strengths and weights than a fit tries."""
     domains, cap = choice.domains, choice.selector.cap
     if not all(domain.sums and domain.sample is not None and len(domain.sample) for domain in domains):
         return choice

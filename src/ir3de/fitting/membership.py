@@ -46,7 +46,7 @@ GENERIC_SHARE = 0.01  # of an expert's prompts: with more that have no content, 
 UNKNOWN_SHARE = 0.1  # of traffic that is out of domain, before anything is known of a prompt
 PRIOR = (0.0, 1.0, 0.5, 0.5)  # the weights that few examples leave as they are,
 PRIOR_PROMPTS = 20.0  # which count as much as this many known prompts
-SCORER = Blend(few=0.0)  # without the token ridge, which takes most of the time and says little here
+SCORER = Blend(few=0.0)  # without the token ridge, which takes most of the time and adds little here
 MAX_STEPS = 50
 PRECISION = 1e-8
 BIAS_PENALTY = 1e-3  # of that on the weights: the bias may be anything, but must exist

@@ -1,10 +1,10 @@
-"""Outcomes to expected quality: per-task means, moved by what the prompt itself says, in closed form.
+"""Outcomes to expected quality: per-task means, moved by the prompt's own embedding, in closed form.
 
     q_m(x̄, ℓ) = Σ_t p_t(x̄) · μ_tm + δ_m(x̄) + γ_m·(ℓ − ℓ̄),    p = softmax(SHARPNESS · task scores of x̄)
 
-μ_tm is model m's mean score on task t, shrunk towards what its other tasks and the other models say; the task scores
+μ_tm is model m's mean score on task t, shrunk towards its other tasks and the other models; the task scores
 are a prompt ridge over tasks; δ_m and γ_m are a ridge of the residuals on x̄ and on ℓ, the logarithm of the prompt's
-length, less their mean over the models: the prompt moves models against each other, and its task says how hard it is
+length, less their mean over the models: the prompt moves models against each other, and its task gives how hard it is
 for all of them. Cross-validation chooses the shrinkage; of equals it takes the most cautious. Task scores and δ are
 linear in x̄, so they compile to a table of tokens.
 

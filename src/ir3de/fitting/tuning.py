@@ -85,7 +85,7 @@ class ConfidenceModel:
     """What is learnt from held-out prompts."""
 
     calibration: Calibration
-    familiarity: Familiarity | None  # None where tokens say nothing about other languages
+    familiarity: Familiarity | None  # None for multilingual embeddings
     membership: Membership | None  # None without a background
     held_out: HeldOut = field(compare=False)  # what it was learnt from
 
@@ -276,7 +276,7 @@ class _Search:
         self._try(default, self._average, parts.blend(default))
         self._default = len(self._trials) - 1
         best = self._try_blends(parts, [replace(default, posterior=p) for p in POSTERIORS], default)
-        for blend in dict.fromkeys((default, best)):  # pairs beside the usual posterior, and beside the best
+        for blend in dict.fromkeys((default, best)):  # pairs with the usual posterior, and with the best
             self._try_blends(parts, [replace(blend, pairs=q) for q in PAIRS], blend)
         if parts.uses_token_ridge(default.few):
             self._try(TokenRidge(), self._average, parts.score("token_ridge"))

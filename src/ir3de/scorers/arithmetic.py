@@ -70,7 +70,7 @@ class NumpyArithmetic:
     name = "numpy"
 
     def product(self, rows: Rows, counts: Floats, *, bias: bool = True, targets: bool = True) -> Floats:
-        """With rows √n·[x, 1] and n_c/√n beside them, YᵀY holds Ẽᵀ diag(n) Ẽ and Ẽᵀ n_c at once."""
+        """With rows √n·[x, 1] and n_c/√n next to them, YᵀY holds Ẽᵀ diag(n) Ẽ and Ẽᵀ n_c at once."""
         h = rows.shape[1]
         width = h + bias
         columns = width + (counts.shape[1] if targets else 0)

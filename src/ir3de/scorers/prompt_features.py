@@ -114,7 +114,7 @@ LONGEST = 512  # tokens of a prompt that are read
 MIN_HALVED = 16  # tokens of a prompt that is also read in two halves
 SHORT = 32  # tokens of the beginning,
 MIN_SHORTENED = 48  # and of a prompt whose beginning is also read
-MIN_PAIR_PROMPTS = 2  # a pair that only one prompt has says nothing about others
+MIN_PAIR_PROMPTS = 2  # a pair of one prompt alone does not help with others
 BLOCK_ROWS = 4_096  # of the embedding at a time
 
 
@@ -251,7 +251,7 @@ class Features:
     def score_tokens(self, W: Numbers, embeddings: Rows, places: Indices | None = None) -> Numbers:
         """What each token adds to the scores of the experts: (V, C).
 
-        Where `embeddings` are only some rows, `places` says in which row each token is, and −1 if in none.
+        Where `embeddings` are only some rows, `places` is the row of each token, −1 if it has none.
         """
         dense = W[self.sparse.width :] * np.float32(self.scale)
         scores = np.empty((embeddings.shape[0], W.shape[1]), np.float32)

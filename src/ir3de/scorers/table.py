@@ -47,7 +47,7 @@ class Table:
 
     scores: npt.NDArray[np.float32]  # (V, C)  S
     vote: npt.NDArray[np.uint16]  # (V,)  argmax_c S
-    known_order: EntropyOrder | None = None  # None: computed when it is first asked for, as most selectors do without
+    known_order: EntropyOrder | None = None  # None: computed on first use, because most selectors do not need it
     log_offset: float = 0.0  # added inside the logarithm of the entropy
     familiarity: npt.NDArray[np.float32] | None = None  # (V,)  how common each token is, in whole parts
     pairs: npt.NDArray[np.float32] | None = None  # (BUCKETS, C)  scores of neighbouring tokens
@@ -145,7 +145,7 @@ class Table:
 
 
 def check_experts(count: int) -> None:
-    """Refuse more experts than a vote can name."""
+    """Raise an error for more experts than a vote can name."""
     if count > MAX_EXPERTS:
         raise InputError(
             f"a router has at most {MAX_EXPERTS:,} experts, found {count:,}: merge some, or make several routers"
@@ -217,7 +217,7 @@ def score_familiarity(
     if background is not None and total and background_tokens:
         if unknown is not None:
             background[unknown] = 0.0
-        size = 2.0 / (1.0 / total + 1.0 / background_tokens)  # the harmonic mean: the smaller one says what is known
+        size = 2.0 / (1.0 / total + 1.0 / background_tokens)  # the harmonic mean, close to the smaller one
         k, b = counts * (size / total), background * (size / background_tokens)
         found += BACKGROUND_WEIGHT * np.log((k + BACKGROUND_PRIOR) / (b + BACKGROUND_PRIOR))
     return np.asarray(np.rint(found * FAMILIARITY_UNIT), np.float32)

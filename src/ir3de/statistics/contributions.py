@@ -47,7 +47,7 @@ class Contribution:
     kept: int  # prompts in the sample
     sample_digest: str | None
     parts: tuple[str, ...]  # digests of the contributions that were merged into it
-    recipe: Mapping[str, Any]  # how it was collected, as far as the file says
+    recipe: Mapping[str, Any]  # how it was collected, as far as the file records it
     sha256: str  # of the file
     content: Callable[[], bytes] = field(repr=False)  # the file's bytes
     origin: Path = field(repr=False, default=Path("contribution.stats"))  # the file's path, if `in_file`

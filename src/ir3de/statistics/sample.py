@@ -107,7 +107,7 @@ class Sample:
         return len(self) >= MAX_PROMPTS or len(self.ids) >= MAX_TOKENS
 
     def would_hold(self, hashes: Hashes) -> npt.NDArray[np.bool_]:
-        """Which prompts would be in the sample, had they been counted. An empty sample says nothing."""
+        """Which prompts would be in the sample, had they been counted. An empty sample would hold none."""
         if not len(self):
             return np.zeros(len(hashes), bool)
         if not self.is_full:
