@@ -15,8 +15,8 @@ import pytest
 from api_answers import EVERYTHING, serving, tell_all
 from demo_router import chosen_demo_router
 from ir3de import Conversation
-from ir3de.corpora import examples
-from ir3de.evaluation.replay import DamagedLines, read_log, replay_log
+from ir3de.corpora import examples, read_rows
+from ir3de.evaluation.replay import replay_log
 from ir3de_gateway.app import create_app
 from ir3de_gateway.config.models import Config
 from ir3de_gateway.gateway import Gateway
@@ -257,7 +257,7 @@ def test_logged_chats_are_replayed_as_they_were_routed(tmp_path: Path) -> None:
     assert [line.get("chat") for line in lines[:4]] == [line.get("chat") for line in access[:4]] == REASONS
     assert [line.get("turns") for line in lines[:2]] == [None, [LANDLORD, FOLLOW_UP]]
     assert "reminder" not in lines[4]["turns"][0] and len(json.dumps(lines[5])) < 110_000
-    report = replay_log(small_router(), read_log([logs["decisions"]], DamagedLines()))
+    report = replay_log(small_router(), read_rows([logs["decisions"]]))
     assert (report.prompts, report.agreement) == (6, 1.0)
     assert report.confidence_after == pytest.approx(report.confidence_before, abs=1e-6)
     alone = replay_log(small_router(), [{**line, "turns": None} for line in lines])

@@ -16,8 +16,9 @@ import running_gateway
 import tiny
 from commands import complaint, run, run_json, wrong_call
 from ir3de import Router
+from ir3de.corpora import read_rows
 from ir3de.errors import InputError
-from ir3de.evaluation.replay import DamagedLines, LoggedDecision, read_log, replay_log
+from ir3de.evaluation.replay import DamagedLines, LoggedDecision, replay_log
 from ir3de_gateway.config.experts import Price
 from ir3de_gateway.telemetry.log_lines import format_decision_line
 
@@ -66,7 +67,9 @@ def candidate(tmp_path: Path) -> Path:
 
 def test_the_router_that_decided_agrees_with_itself(log: Path) -> None:
     moved: list[object] = []
-    report = replay_log(made.router(), read_log([log], DamagedLines()), on_move=lambda *move: moved.append(move))
+    report = replay_log(
+        made.router(), read_rows([log], on_damage=DamagedLines()), on_move=lambda *move: moved.append(move)
+    )
     assert (report.agreement, report.served_agreement, report.prompts) == (1.0, 1.0, len(QUESTIONS))
     assert moved == [] and report.more_confident == report.less_confident == 0
     assert report.confidence_before == pytest.approx(report.confidence_after, abs=1e-6)
@@ -101,7 +104,7 @@ def test_every_prompt_is_counted_once_and_every_move_is_a_loss_and_a_gain(rows: 
 def test_a_prompt_that_fitted_nobody_counts_for_the_nearest_expert(log: Path, tmp_path: Path) -> None:
     with log.open("ab") as file:
         file.writelines(map(logged, ("hi", "ok thanks")))
-    rows = list(read_log([log], DamagedLines()))
+    rows = list(read_rows([log], on_damage=DamagedLines()))
     unfit = [row for row in rows if row["expert"] is None]
     assert len(unfit) == 2 and all(row["abstained"] is True and row["in_domain"] is not None for row in unfit)
     nearest = [LoggedDecision.read(row) for row in unfit]
@@ -136,12 +139,12 @@ def test_damaged_lines_are_counted_and_passed_over_up_to_a_limit(log: Path, tmp_
     packed = tmp_path / "damaged.jsonl.gz"
     packed.write_bytes(gzip.compress(b"\n".join([*broken, log.read_bytes()])))
     damage = DamagedLines()
-    report = replay_log(made.router(), read_log([packed], damage), damage=damage)
+    report = replay_log(made.router(), read_rows([packed], on_damage=damage), damage=damage)
     assert report.prompts == len(QUESTIONS) and damage.lines == len(broken)
     assert "damaged.jsonl.gz:1: not valid JSON" in damage.first
     few = DamagedLines(most=2)
     with pytest.raises(InputError, match="more than 2 lines"):
-        replay_log(made.router(), read_log([packed], few), damage=few)
+        replay_log(made.router(), read_rows([packed], on_damage=few), damage=few)
 
 
 # the command ----------------------------------------------------------------------------------------------------

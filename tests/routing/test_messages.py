@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ir3de.routing.messages import MessageError, Turn, parse_messages, remove_envelopes
+from ir3de.routing.messages import ENVELOPES, MessageError, Turn, compile_envelopes, parse_messages
 
 
 def test_contents_of_every_form() -> None:
@@ -53,8 +53,10 @@ def test_what_cannot_be_read_is_named(messages: Any, param: str, said: str) -> N
 
 def test_envelopes_are_removed() -> None:
     around = "<system-reminder>be\nbrief</system-reminder>"
-    assert remove_envelopes(f"{around}new{around}") == "new"
-    assert remove_envelopes("a < b and b > c") == "a < b and b > c"
+    for given, left in ((f"{around}new{around}", "new"), ("a < b and b > c", "a < b and b > c")):
+        for remove in compile_envelopes(ENVELOPES):
+            given = remove(given)
+        assert given == left
 
 
 def test_a_picture_in_the_result_of_a_tool_is_one_and_so_is_sound() -> None:

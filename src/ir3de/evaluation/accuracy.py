@@ -292,7 +292,8 @@ class ConfidenceCounts:
 
     def find_points(self) -> tuple[CoveragePoint, ...]:
         """The thresholds that cover certain shares of the known prompts, the smallest first."""
-        right, wrong, unknown = (_count_above(counts) for counts in (self._right, self._wrong, self._unknown))
+        # how many prompts have each step or a higher one
+        right, wrong, unknown = (np.cumsum(one[::-1])[::-1] for one in (self._right, self._wrong, self._unknown))
         answered = right + wrong
         total, points = int(self._right.sum() + self._wrong.sum()), dict[int, CoveragePoint]()
         for coverage in COVERAGES:
@@ -334,11 +335,6 @@ def _find_steps(decisions: Sequence[Decision]) -> Counts:
     """0 for prompts on which the router abstains, else 1 + the step of the confidence."""
     steps = [0 if one.abstained else 1 + int((one.confidence or 0.0) * STEPS) for one in decisions]
     return np.array(steps, np.int64)
-
-
-def _count_above(counts: Counts) -> Counts:
-    """How many prompts have that step or a higher one."""
-    return np.cumsum(counts[::-1])[::-1]
 
 
 def _divide(parts: npt.NDArray[Any], wholes: npt.NDArray[Any]) -> list[float | None]:

@@ -76,7 +76,9 @@ class DealtPrompts:
         left = np.zeros(len(held), bool)
         for expert in range(len(self.sizes)):
             training = np.flatnonzero(~held & (self.experts == expert))
-            _, rank = np.unique(_first_places(self.hashes[training]), return_inverse=True)
+            first: dict[int, int] = {}  # where each hash occurs first
+            places = [first.setdefault(value, place) for place, value in enumerate(self.hashes[training].tolist())]
+            _, rank = np.unique(np.array(places, np.int64), return_inverse=True)
             most = max(1, round(share * (int(rank.max(initial=-1)) + 1)))
             left[training[rank < most]] = True
         return left
@@ -168,12 +170,6 @@ def _find_risky(domain: Statistics, sample: Sample) -> set[int]:
         values |= {value for value, copies in Counter(sample.hashes.tolist()).items() if copies >= MAX_COPIES}
         values.add(int(sample.hashes[-1]))
     return values
-
-
-def _first_places(hashes: npt.NDArray[np.uint32]) -> Indices:
-    """Where each hash occurs first."""
-    first: dict[int, int] = {}
-    return np.array([first.setdefault(value, place) for place, value in enumerate(hashes.tolist())], np.int64)
 
 
 def count_different(samples: Sequence[Sample]) -> list[int]:

@@ -131,7 +131,10 @@ def draw_curve(points: Sequence[CurvePoint], doubling: Estimate | None) -> Plot:
     """Accuracy over the number of training prompts, with its intervals, and the expectation for twice as many."""
     spots = [(point.prompts, point.accuracy) for point in points]
     last, found = spots[-1]
-    ahead = [(2 * last, _add(found, doubling))] if doubling is not None else []
+    ahead = []
+    if doubling is not None:  # no accuracy is above one
+        gains = (doubling.value, doubling.low, doubling.high)
+        ahead = [(2 * last, Estimate(*(min(1.0, found.value + gain) for gain in gains)))]
     sizes, shown = [size for size, _ in spots + ahead], [one for _, one in spots + ahead]
     x = Axis("training prompts", sizes[0], sizes[-1], lambda value: f"{value:,.0f}", sizes, log=True)
     y = Axis("accuracy", *_frame(min(one.low for one in shown), max(one.high for one in shown)))
@@ -149,12 +152,6 @@ def draw_curve(points: Sequence[CurvePoint], doubling: Estimate | None) -> Plot:
     plot.legend = [("", "accuracy"), ("band", "95 % interval")]
     plot.legend += [("guide", "expected of twice the prompts")] if ahead else []
     return plot
-
-
-def _add(one: Estimate, gain: Estimate) -> Estimate:
-    """An accuracy after a gain, never above one."""
-    value, low, high = (min(1.0, one.value + more) for more in (gain.value, gain.low, gain.high))
-    return Estimate(value, low, high)
 
 
 class Covered(NamedTuple):

@@ -100,7 +100,11 @@ def prove(
     how: Counting = {"skip_bad": fit.pop("skip_bad", 0)}
     if labels is not None:
         texts = join_labels(texts, labels, label, text, "prove(")
-    given = None if texts is None else _read_prompts(texts, label, text, how)
+    given: dict[str, list[str]] | None = None
+    if isinstance(texts, Mapping):
+        given = _list_prompts(read_experts(texts, label, text))
+    elif texts is not None:
+        given = read_by_label(texts, label, text, how)
     aside = None if held_out is None else _list_prompts(read_experts(held_out, label, text))
     if router is None:
         if given is None:
@@ -122,12 +126,6 @@ def prove(
     for split in splits:
         measured.measure(split, contenders=contenders, curve=curve)
     return measured.conclude("cross-validation" if aside is None else "holdout")
-
-
-def _read_prompts(texts: Any, label: str | None, text: str | None, how: Counting) -> dict[str, list[str]]:
-    if isinstance(texts, Mapping):
-        return _list_prompts(read_experts(texts, label, text))
-    return read_by_label(texts, label, text, how)
 
 
 def _list_prompts(experts: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from ir3de.corpora import read_rows
 from ir3de.embedding.normalisation import replace_lone_surrogates
 from ir3de.errors import InputError
 from ir3de.evaluation.intervals import ExactSum, JSONReport
@@ -130,13 +128,6 @@ class DamagedLines:
             )
 
 
-def read_log(
-    paths: Sequence[str | Path], damage: DamagedLines, *, on_bytes: Callable[[int], None] | None = None
-) -> Iterator[Mapping[str, object]]:
-    """The rows of decision logs, packed or not; damaged lines are counted in `damage` and skipped."""
-    return read_rows(paths, on_bytes=on_bytes, on_damage=damage)
-
-
 def replay_log(
     router: Router,
     rows: Iterable[Mapping[str, object]],
@@ -157,7 +148,10 @@ def replay_log(
     counts = _Counts(router.experts)
     for batch, decisions in route_in_batches(router, _parse_rows(rows, damage, counts), lambda row: row.text):
         for row, found in zip(batch, decisions, strict=True):
-            decision = route_turns(router, row.turns) if row.turns else found
+            decision = found
+            if row.turns:  # of a chat; they have no envelopes any more
+                chat = Conversation(router, envelopes=())
+                decision = [chat.route(text) for text in row.turns][-1]
             counts.count(row, decision)
             if on_move is not None and (decision.expert or decision.best) != row.expert:
                 on_move(row, decision)
@@ -275,14 +269,6 @@ class _Counts:
         now = [(tokens["read"] * read + tokens["written"] * written) / 1e6 for (read, written), tokens, _ in known]
         prompts = sum(tokens["prompts"] for _, tokens, _ in known)
         return ReplayCosts(prompts, math.fsum(float(cost) for *_, cost in known), math.fsum(now))
-
-
-def route_turns(router: Router, turns: Iterable[str]) -> Decision:
-    """The decision of a chat whose turns have no envelopes any more, as in a decision log."""
-    chat = Conversation(router, envelopes=())
-    for text in turns:
-        chat.route(text)
-    return chat.decision
 
 
 def _read_turns(given: object) -> tuple[str, ...]:

@@ -81,7 +81,7 @@ def write_page(subject: Subject) -> str:
     answered = abstained.answered_accuracy
     here = None if answered is None else (1 - abstained.share.value, answered.value)
     templates = load_templates(FOLDER)
-    templates.filters |= {"percent": percent, "points": _write_points, "number": _write_number}
+    templates.filters |= {"percent": percent, "points": write_points, "number": _write_number}
     return templates.get_template("report.html").render(
         subject=subject,
         proof=proof,
@@ -89,12 +89,9 @@ def write_page(subject: Subject) -> str:
         script=Markup(script),  # noqa: S704
         policy=f"{POLICY}; script-src 'sha256-{digest}'",
         verdict=judge(proof),
-        headline=_write_headline(proof),
         example=_describe_threshold(proof, spots),
         by_expert=compare_by_expert(proof) if differs_by_expert(proof) else "",
-        method="On prompts that were held out of the fit"
-        if proof.method == "holdout"
-        else f"Cross-validation, {describe_folds(proof)}: each prompt is routed by a fit that did not see it",
+        folds=describe_folds(proof),
         made=f"{made.day} {made:%B %Y, %H:%M} UTC",
         wrong=proof.prompts - int(np.trace(counts)),
         places=pictures.choose_block(counts),
@@ -108,12 +105,6 @@ def write_page(subject: Subject) -> str:
         frontier_rows=proof.frontier and _choose_points(proof.frontier),
         colours=len(COLOURS),
     )
-
-
-def _write_headline(proof: Proof) -> str:
-    times = round(100 * proof.accuracy.value)
-    often = "more than 99" if times == 100 and proof.accuracy.value < 1 else f"{times}"
-    return f"Prompts for these {len(proof.experts)} experts reach the right one {often} times in 100"
 
 
 def _describe_threshold(proof: Proof, spots: Sequence[pictures.Covered]) -> str:
@@ -151,15 +142,6 @@ def _choose_points(found: Frontier) -> list[FrontierPoint]:
     """Some points of the frontier, the router's own among them."""
     step = -(-len(found.points) // FRONTIER_ROWS)
     return [point for place, point in enumerate(found.points) if place % step == 0 or point.weight == found.weight]
-
-
-def _write_points(difference: float) -> str:
-    """A difference of shares with a minus sign, not a hyphen.
-
-    >>> _write_points(0.021), _write_points(-0.003)
-    ('+2.1', '−0.3')
-    """
-    return write_points(difference).replace("-", "−")
 
 
 def _write_number(value: float) -> str:

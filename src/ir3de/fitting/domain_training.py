@@ -23,10 +23,10 @@ from ir3de.fitting.domains import (
     read_addition,
 )
 from ir3de.fitting.inputs import count_background
-from ir3de.fitting.parts import Constant, KeptPrompt, Kind, RouterParts
+from ir3de.fitting.parts import Constant, KeptPrompt, Kind, Once, RouterParts
 from ir3de.routing.compiled import CompiledRouter
 from ir3de.routing.decision import DecisionRules
-from ir3de.routing.valuation import Once, Probabilities
+from ir3de.routing.valuation import Probabilities
 from ir3de.scorers import Blend, Scorer
 from ir3de.scorers.blend import BlendParts
 from ir3de.scorers.expectation import Validation

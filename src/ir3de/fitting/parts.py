@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, cast
@@ -49,6 +50,21 @@ class KeptPrompt:
     expert: str
     ids: npt.NDArray[np.uint32]
     decision: Decision
+
+
+class Once(Generic[T]):
+    """A function without arguments that is called once, also by several threads. Its closure is then released."""
+
+    def __init__(self, compute: Callable[[], T]) -> None:
+        self._compute: Callable[[], T] | None = compute
+        self._lock = threading.Lock()
+
+    def __call__(self) -> T:
+        with self._lock:
+            if self._compute is not None:
+                self._value = self._compute()
+                self._compute = None
+        return self._value
 
 
 @dataclass(frozen=True)

@@ -121,17 +121,6 @@ def build_type_error(param: str, wanted: str, found: object) -> MessageError:
     return MessageError(f"{param} must be {wanted}, found {shown}", param)
 
 
-def remove_envelopes(text: str, envelopes: Sequence[str] = ENVELOPES) -> str:
-    """The text without what an application put around it.
-
-    >>> remove_envelopes("<system-reminder>Be brief.</system-reminder>Is this contract void?")
-    'Is this contract void?'
-    """
-    for remove in compile_envelopes(tuple(envelopes)):
-        text = remove(text)
-    return text
-
-
 def find_envelope_mark(envelopes: Sequence[str]) -> str:
     """What every text with one of these envelopes has in it: texts without it need no further look."""
     return "<" if envelopes == ENVELOPES else ""

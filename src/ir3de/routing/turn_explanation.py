@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 from ir3de.routing.compiled import CompiledRouter
 from ir3de.routing.decision import Decision
@@ -102,17 +102,8 @@ class TurnExplanation:
         }
 
 
-class Pieces(Protocol):
-    """What explanations need of a tokenizer."""
-
-    @property
-    def unknown_id(self) -> int | None: ...
-
-    def pieces(self, text: str, most: int) -> list[tuple[int, str]]: ...
-
-
 def explain_turn(
-    compiled: CompiledRouter, tokenizer: Pieces, fields: Sequence[tuple[Any, ...]], last: int
+    compiled: CompiledRouter, tokenizer: Any, fields: Sequence[tuple[Any, ...]], last: int
 ) -> TurnExplanation:
     """Explain the decision of a turn. `fields` are those of the `TurnRecord` of every turn."""
     records, factors = _find_counted(fields, last)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields
-from typing import Any, Generic, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,23 +14,7 @@ from ir3de.policies import AssumedCalibration, Calibration
 from ir3de.scorers.expectation import Expectation
 from ir3de.selectors import Average, Selector, Tally
 
-T = TypeVar("T")
 D = TypeVar("D", bound="Deferrable")
-
-
-class Once(Generic[T]):
-    """A function without arguments that is called once, also by several threads. Its closure is then released."""
-
-    def __init__(self, compute: Callable[[], T]) -> None:
-        self._compute: Callable[[], T] | None = compute
-        self._lock = threading.Lock()
-
-    def __call__(self) -> T:
-        with self._lock:
-            if self._compute is not None:
-                self._value = self._compute()
-                self._compute = None
-        return self._value
 
 
 class Deferrable:

@@ -88,8 +88,8 @@ def evaluate_replay(
     router_path: Path, logs: Sequence[str], wanted: int, weights: Mapping[str, float], out: Output
 ) -> None:
     """eval --replay: route the prompts of the logs again and compare."""
-    from ir3de.corpora import total_bytes
-    from ir3de.evaluation.replay import DamagedLines, read_log, replay_log
+    from ir3de.corpora import read_rows, total_bytes
+    from ir3de.evaluation.replay import DamagedLines, replay_log
 
     options.check_clashes("--replay", REPLAY_ACCEPTS)
     total = total_bytes(logs)  # a misspelt path is found first
@@ -102,7 +102,7 @@ def evaluate_replay(
         surest.add(decision, lambda: {**then, **values, **decision.to_dict()})
 
     with reading(out, "replay", total) as on_bytes:
-        logged = read_log(logs, damage, on_bytes=on_bytes)
+        logged = read_rows(logs, on_bytes=on_bytes, on_damage=damage)
         found = replay_log(router, logged, damage=damage, on_move=record if wanted else None)
     report = {**found.to_dict(), "damaged": damage.lines, "moved": surest.rows}
     if damage.lines:

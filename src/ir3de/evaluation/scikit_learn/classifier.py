@@ -190,7 +190,7 @@ class RouterClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
 
     def _place_experts(self) -> dict[str, int]:
         """The place of each expert's label in `classes_`."""
-        return {name_expert(label): place for place, label in enumerate(self.classes_)}
+        return {str(label): place for place, label in enumerate(self.classes_)}
 
     def _spread(self, values: Floats, missing: float) -> Floats:
         """Columns of the router's experts as columns of `classes_`; those of classes without a text are `missing`."""
@@ -210,8 +210,8 @@ class RouterClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
 
 def _fit_router(statistics: dict[str, Statistics], classes: Labels, options: Mapping[str, Any]) -> Router:
     """A router whose experts are in the order of the classes, so that it does not depend on which label came first."""
-    names = [name for label in classes if (name := name_expert(label)) in statistics]
-    default = None if options["default"] is None else name_expert(options["default"])
+    names = [name for label in classes if (name := str(label)) in statistics]
+    default = None if options["default"] is None else str(options["default"])
     default = default if default in statistics else None
     return Router.fit({name: statistics[name] for name in names}, **{**options, "default": default})
 
@@ -221,7 +221,7 @@ def _count(texts: list[str], labels: Labels, options: Mapping[str, Any]) -> dict
     classes, places = np.unique(labels, return_inverse=True)
     how = {"embedding": options["embedding"], "keep_sample": options["keep_sample"]}
     return {
-        name_expert(label): collect([texts[place] for place in np.flatnonzero(places == number)], **how)
+        str(label): collect([texts[place] for place in np.flatnonzero(places == number)], **how)
         for number, label in enumerate(classes)
     }
 
@@ -299,11 +299,6 @@ def check_default(default: Any, classes: Labels) -> None:
     """Reject a default of another type than the labels."""
     if default is not None:
         join_classes(classes, np.asarray([default]))
-
-
-def name_expert(label: Any) -> str:
-    """The expert's name for a label: 3 is '3'."""
-    return str(label)
 
 
 def make_scorer(scorer: str | Scorer | None, strength: float | None) -> Scorer | None:
