@@ -1,6 +1,6 @@
-"""The gateway under its old name. It is a package of its own now: `ir3de_gateway`.
+"""The gateway under its old name, for users' hook files. It is a package of its own now: `ir3de_gateway`.
 
-Hook files of users import names from here. They still find them, with a warning that names the new place.
+A name that is imported from here is that of `ir3de_gateway`, with a `DeprecationWarning` that names the new import.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ def test_rows_without_a_label_stop_the_reading_unless_they_may_be_skipped(tmp_pa
         (rows(), {"label": "team", "text": "promt"}, "found no field 'promt' for the text; .* did you mean 'prompt'"),
         (rows(), {"label": "meta.team"}, "found no field 'meta.team'"),
         (rows(), {"label": "team", "text": "team"}, "label= and text= both name 'team'"),
-        (rows(), {}, "say which column names the expert"),
+        (rows(), {}, "name the column of the expert"),
         ((TEXTS, LABELS[:2]), {}, "found 3 texts and 2 labels: give one label for each text"),
         ((TEXTS, LABELS), {"label": "team"}, r"\(texts, labels\) have no columns"),
         (([1], ["law"]), {}, "index 0: a text must be a str, found 1"),

@@ -252,7 +252,7 @@ def test_unknown_suffixes_list_the_known_ones(tmp_path: Path) -> None:
         ("d.gz", ".gz"),
     ):
         message = said(write(tmp_path, name, "x"))
-        assert f"cannot tell the format, found {found}: use .txt, " in message
+        assert f"unknown format, found {found}: use .txt, " in message
         assert ".parquet" in message and ".zst" in message
 
 

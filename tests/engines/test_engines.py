@@ -190,7 +190,7 @@ def no_processes() -> Iterator[None]:
 def test_engines_are_known_by_name() -> None:
     assert isinstance(engine_for(), LocalEngine) and engine_for(pool := Pool(2)) is pool
     for wrong, said in (
-        ({"engine": "spark"}, "no engine 'spark': use one of local, ray"),
+        ({"engine": "spark"}, "unknown engine 'spark': use one of local, ray"),
         ({"engine": 3}, "must be one of local, ray, or an Engine"),
         ({"address": "auto"}, "an address is the engine ray's"),
         ({"workers": 0}, "workers must be a whole number, at least 1"),

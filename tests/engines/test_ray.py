@@ -249,7 +249,7 @@ def test_an_address_without_a_cluster_is_refused() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
         threading.Thread(target=_answer, args=(server, b"HTTP/1.0 400 Bad Request\r\n\r\n")).start()
-        with pytest.raises(EngineError, match=rf"what listens at {address} is no Ray cluster, it answered b'HTTP/1"):
+        with pytest.raises(EngineError, match=rf"the server at {address} is not a Ray cluster, it answered b'HTTP/1"):
             check_address(address)
     with pytest.raises(EngineError, match=rf"no Ray cluster at ray://{address}: Connection refused\. Start one with"):
         check_address(f"ray://{address}")

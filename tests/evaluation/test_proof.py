@@ -224,9 +224,9 @@ def test_what_cannot_be_proven_is_refused() -> None:
     with pytest.raises(InputError, match="needs texts, or a router"):
         prove()
     table = pyarrow.table(tiny.domain_texts(9))  # its columns are no experts
-    with pytest.raises(InputError, match=r"say which column names the expert .*'maths', 'law', 'cooking'"):
+    with pytest.raises(InputError, match=r"name the column of the expert .*'maths', 'law', 'cooking'"):
         prove(table, embedding=tiny.embedding())
-    with pytest.raises(InputError, match="say which column"):
+    with pytest.raises(InputError, match="name the column"):
         prove(router=router, held_out=table)
     with pytest.raises(InputError, match="no prompt was held out"):
         prove(router=router, held_out={"law": []})

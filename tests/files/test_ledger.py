@@ -113,7 +113,7 @@ def test_a_damaged_ledger_says_where_and_the_router_routes_on(tmp_path: Path) ->
     path.write_bytes(path.read_bytes()[:-20])
     router = Router.load(tmp_path / "router")
     assert router.route("is the contract void").expert == "law"
-    with pytest.raises(ArtifactError, match=r"ledger\.jsonl:6 is damaged: it is no entry"):
+    with pytest.raises(ArtifactError, match=r"ledger\.jsonl:6 is damaged: it is not an entry"):
         router.history  # noqa: B018
 
 

@@ -223,7 +223,7 @@ def test_proof_and_confidence_take_labelled_prompts() -> None:
     assert repr(proof).startswith("Proof(cross-validation, prompts=72, accuracy=") and len(repr(proof)) < 120
     assert {type(share) for share in proof.recall.values()} == {float}
     router = tiny_fit(texts, keep_sample=False)
-    assert "say which column names the expert" in refusal(InputError, prove, rows, router=router)
+    assert "name the column of the expert" in refusal(InputError, prove, rows, router=router)
     held_out = prove(router=router, held_out=rows, label="team", contenders=False)
     assert held_out.method == "holdout" and held_out.prompts == 72
     calibrated = calibrate_confidence(router, rows, label="team")

@@ -1,7 +1,7 @@
 """Prompts kept aside, to measure a router on what it was not fitted on.
 
 Whether a prompt is kept aside depends on its text and the share alone. So copies of a prompt are never on both sides,
-and whoever names the same share again gets the same prompts, also after prompts were added to a file.
+and the same share gives the same prompts again, also after prompts were added to a file.
 """
 
 from __future__ import annotations

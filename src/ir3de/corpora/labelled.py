@@ -105,7 +105,7 @@ def read_experts(
 
 
 def prompts_of(name: str, texts: Iterable[str]) -> Iterator[str]:
-    """An expert's prompts one by one; what is no prompt is refused, and says which it is."""
+    """An expert's prompts one by one; rejects what is not a prompt, by its index."""
     refuse_table(texts, f"the prompts of '{name}'")
     if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
         found = "one string: put it in a list" if isinstance(texts, str) else type(texts).__name__
@@ -146,7 +146,7 @@ def _pairs(data: Any, label: str | None, text: str | None, options: Options) -> 
     if label is None and (advice := advise_unlabelled(data)):
         raise InputError(f"found a {type(data).__name__}, and no labels: {advice}")
     if label is None:
-        raise InputError(f"say which column names the expert (label=…, on the command line --label){_describe(data)}")
+        raise InputError(f"name the column of the expert (label=…, on the command line --label){_describe(data)}")
     if label == text:
         raise InputError(f"label= and text= both name {text!r}: give the column of the expert and that of the prompt")
     if is_frame(data):
@@ -265,7 +265,7 @@ class Frame(Protocol):
 
 
 def refuse_splits(data: object) -> None:
-    """Refuse a mapping of splits, such as a DatasetDict, and say which splits there are."""
+    """Reject a mapping of splits, such as a DatasetDict, and list its splits."""
     if isinstance(data, Mapping) and type(data) is not dict and data and all(map(is_frame, data.values())):
         raise InputError(
             f"found a {type(data).__name__} with the splits {list_names(data)}: give one of them, for instance "
@@ -274,7 +274,7 @@ def refuse_splits(data: object) -> None:
 
 
 def require_experts_apart(data: object) -> None:
-    """Refuse what is not {expert: texts}: a table would be taken for a mapping whose experts are its columns."""
+    """Reject what is not {expert: texts}: a table would be taken for a mapping whose experts are its columns."""
     if not isinstance(data, Mapping):
         raise InputError(
             f"expected {{expert: texts}}, found {type(data).__name__}: pass ir3de.corpora.read_labelled(data, label=…)"
@@ -337,7 +337,7 @@ def list_columns(frame: Any) -> list[str]:
 
 
 def _find_class_names(frame: Any, column: str) -> list[str] | None:
-    """What the numbers of a column of a Dataset stand for, where the Dataset says so."""
+    """What the numbers of a column of a Dataset stand for, if the Dataset defines it."""
     features = getattr(frame, "features", None)
     names = getattr(features.get(column), "names", None) if isinstance(features, Mapping) else None
     return list(names) if isinstance(names, (list, tuple)) else None

@@ -25,7 +25,7 @@ _USUAL_TEXTS = frozenset({*TEXT_FIELDS, *CHAT_FIELDS})
 def split_row(row: object, label: str, text: str | None) -> tuple[str | None, str]:
     """The label of a row, None where it is empty, and its text.
 
-    Without the name of the text's field the usual ones are tried, and then the only field beside the label.
+    Without the name of the text's field the usual ones are tried, and then the only other field.
 
     >>> split_row({"prompt": "Is this contract void?", "team": " law "}, "team", None)
     ('law', 'Is this contract void?')
@@ -102,7 +102,7 @@ def order_labels(labels: Iterable[str]) -> list[str]:
 
 
 def guess_label(rows: Sequence[Mapping[str, object]], text: str | None = None) -> str | None:
-    """The field that most likely names the expert, to be proposed and never to be taken unasked."""
+    """The field that most likely names the expert, to be proposed, never used silently."""
     if not rows:
         return None
     spoken = text or next((name for name in (*TEXT_FIELDS, *CHAT_FIELDS) if name in rows[0]), None)
@@ -124,7 +124,7 @@ def find_spoken(rows: Sequence[Mapping[str, object]], names: Iterable[str]) -> s
 
 
 def find_needed_text(rows: Sequence[Mapping[str, object]], label: str) -> str | None:
-    """The field that must be named for the text beside this label, to be proposed; None if it is found without."""
+    """The field that must be named for the text with this label, to be proposed; None if it is found without."""
     others = [name for name in rows[0] if name != label] if rows else []
     if len([name for name in others if name != SOURCE_FIELD]) == 1 or not _USUAL_TEXTS.isdisjoint(others):
         return None
@@ -248,7 +248,7 @@ def is_pair(given: object) -> bool:
 
 
 def refuse_columns_by_name(given: Mapping[str, Any], label: str | None, text: str | None) -> None:
-    """Refuse a mapping beside label= or text=: it names its experts, or it is columns, which need no names."""
+    """Reject a mapping with label= or text=: it names its experts, or it is columns, which need no names."""
     if label is None and text is None:
         return
     if label in given:
@@ -263,14 +263,14 @@ def advise_unlabelled(given: object) -> str | None:
     """What to do with texts that have no labels, or with labels in a shape that is not taken; None for all else.
 
     >>> advise_unlabelled(["Is it void?", "Solve x."])
-    'texts need their labels beside them: (texts, labels), or {expert: texts}'
+    'texts need labels: (texts, labels), or {expert: texts}'
     """
     if isinstance(given, (str, bytes, Path, Mapping)) or is_frame(given) or not isinstance(given, Iterable):
         return None
     listing = getattr(given, "tolist", None)  # of numpy and pandas
     first = next(iter(given if listing is None else listing()), None)
     if isinstance(first, str):
-        return "texts need their labels beside them: (texts, labels), or {expert: texts}"
+        return "texts need labels: (texts, labels), or {expert: texts}"
     if isinstance(first, (list, tuple)) and len(first) == 2 and all(isinstance(one, str) for one in first):
         return "pairs are taken apart: texts, labels = zip(*pairs), and then (texts, labels)"
     if isinstance(first, (list, tuple)) and hasattr(given, "to_dict"):  # texts grouped by label, in pandas
@@ -279,7 +279,7 @@ def advise_unlabelled(given: object) -> str | None:
 
 
 STATISTICS_SUFFIX = ".stats"
-# files that say something about the folder, and parts that a labelled data set is often split into: no experts
+# not experts: files about the folder, and the splits of a labelled data set
 _NOTES = frozenset({"readme", "license", "licence", "copying", "changelog"})
 _SPLITS = frozenset({"train", "training", "test", "dev", "val", "valid", "validation", "eval", "data", "all"})
 
@@ -316,7 +316,7 @@ def _name_expert(path: Path, *, with_statistics: bool) -> str | None:
     if path.name.startswith("."):
         return None
     if path.is_dir():
-        expand([path])  # refuses a folder without any text
+        expand([path])  # raises for a folder without any text
         return path.name
     if with_statistics and path.suffix == STATISTICS_SUFFIX:
         return path.stem

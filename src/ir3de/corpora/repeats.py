@@ -1,4 +1,4 @@
-"""Rows of labelled texts that say the same twice, and those that contradict each other."""
+"""Prompts that occur twice in labelled texts, and prompts with several labels."""
 
 from __future__ import annotations
 
@@ -69,18 +69,18 @@ def find_repeats(texts: Mapping[str, Iterable[str]]) -> Repeats:
 def describe_repeats(found: Repeats, shorten: Callable[[str], str]) -> Iterator[str]:
     """What was found, in sentences, each with an example where there is one."""
     if found.conflicts:
-        said = "1 prompt has" if found.conflicts == 1 else f"{found.conflicts:,} prompts have"
-        said += " more than one label"
+        text = "1 prompt has" if found.conflicts == 1 else f"{found.conflicts:,} prompts have"
+        text += " more than one label"
         if found.conflict_examples:
             first = found.conflict_examples[0]
             more = len(first.labels) - MAX_NAMED_LABELS
             labels = [*first.labels[:MAX_NAMED_LABELS], *([f"{more} more"] if more > 0 else [])]
-            said += f": “{shorten(first.text)}” is under {', '.join(labels[:-1])} and {labels[-1]}"
-        yield f"{said}. All of them are counted, and the router can name only one for the same prompt."
+            text += f": “{shorten(first.text)}” is under {', '.join(labels[:-1])} and {labels[-1]}"
+        yield f"{text}. All of them are counted, and the router can name only one for the same prompt."
     if found.duplicates:
-        said = "1 row repeats" if found.duplicates == 1 else f"{found.duplicates:,} rows repeat"
-        said += " an earlier row with the same label"
+        text = "1 row repeats" if found.duplicates == 1 else f"{found.duplicates:,} rows repeat"
+        text += " an earlier row with the same label"
         if found.duplicate_examples:
             again = found.duplicate_examples[0]
-            said += f": “{shorten(again.text)}” is there {again.rows:,} times under {again.label}"
-        yield f"{said}. Every row is counted; copies are held out together."
+            text += f": “{shorten(again.text)}” is there {again.rows:,} times under {again.label}"
+        yield f"{text}. Every row is counted; copies are held out together."

@@ -55,7 +55,7 @@ class Embedding:
 
     @staticmethod
     def load(source: str | Path, *, tokenizer: str | Path | None = None) -> Embedding:
-        """Read a compact copy, a Hugging Face folder, a GGUF file, or a hub id, told apart by what is there.
+        """Read a compact copy, a Hugging Face folder, a GGUF file, or a hub id: see `readers.READERS`.
 
         "multilingual" is the embedding that `ir3de embedding install multilingual` makes. `tokenizer` names a
         tokenizer.json to use instead of the source's own.

@@ -264,7 +264,7 @@ def _merges_by_score(vocabulary: Vocabulary) -> list[list[str]]:
 def _wordpiece(vocabulary: Vocabulary) -> Json:
     tokens = [_wordpiece_token(token, kind) for token, kind in zip(vocabulary.tokens, vocabulary.types, strict=True)]
     normal = [token for token, kind in zip(tokens, vocabulary.types, strict=True) if kind == NORMAL]
-    # GGUF does not say whether the model knows capitals; a vocabulary without any cannot use them
+    # GGUF does not record whether the model knows capitals; a vocabulary without any cannot use them
     cased = any(token != token.lower() for token in normal if not _is_bracketed(token))
     return {
         "normalizer": {

@@ -176,7 +176,7 @@ def _fetch(repo_id: str, name: str) -> Path:
     from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url, try_to_load_from_cache
 
     if not isinstance(try_to_load_from_cache(repo_id, name), str):
-        # asked once, because the download itself asks a hub that is not there again and again, for half a minute
+        # one request, because the download itself retries for half a minute if the hub does not answer
         get_hf_file_metadata(hf_hub_url(repo_id, name), timeout=HUB_TIMEOUT_S)
     return Path(hf_hub_download(repo_id, name))
 
@@ -220,7 +220,7 @@ def read_tensor(
 ) -> npt.NDArray[np.generic] | BFloat16:
     """The tensor's values: float16 and float32 as they are, bfloat16 as float32, which loses nothing.
 
-    A large tensor stays in its file, mapped, and bfloat16 then becomes float32 when it is asked for. `more` names
+    A large tensor stays in its file, mapped, and bfloat16 then becomes float32 when it is read. `more` names
     further types that the caller can handle.
     """
     known = {**_DTYPES, **more}

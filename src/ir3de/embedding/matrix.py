@@ -27,7 +27,7 @@ MAX_MAPPED_BYTES = 1 << 26
 
 
 class BFloat16:
-    """Numbers stored as bfloat16, the upper halves of float32: they are float32 to whoever asks for some."""
+    """Numbers stored as bfloat16, the upper halves of float32: rows become float32 when they are read."""
 
     dtype = np.dtype(np.float32)
 
@@ -92,7 +92,7 @@ class StoredRows:
 
 
 class FixedPointRows:
-    """E / unit in whole numbers, of the rows that are asked for."""
+    """E / unit in whole numbers, of the rows that are read."""
 
     def __init__(self, rows: StoredRows, unit: float, largest: int) -> None:
         self._rows, self._scale, self._largest = rows, np.float32(1.0 / unit), largest
@@ -172,7 +172,7 @@ class Matrix:
 
     @cached_property
     def by_rows(self) -> Floats | StoredRows:
-        """E as float32: the array, or, if that is large, what reads the rows that are asked for."""
+        """E as float32: the array, or, if that is large, an object that reads single rows."""
         if not self.is_large:
             return self.values
         if not np.isfinite(self._largest).all():

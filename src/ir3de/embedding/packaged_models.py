@@ -56,7 +56,7 @@ class PackagedModel:
     version: str
     module: str
     path: str  # of the file or folder, inside the module
-    variable: str  # environment variable that says where the model is
+    variable: str  # environment variable with the path of the model
     title: str  # in tables
     sha256: str = ""  # of the file; empty for a folder, which `install` cannot install
     platform: str = ""  # whose wheel is taken everywhere, where wheels differ in their programs but not in the model

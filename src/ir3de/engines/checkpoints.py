@@ -28,7 +28,7 @@ from ir3de.statistics.files import encode_statistics, read_statistics
 
 KIND, VERSION = "ir3de.checkpoint", 1
 SUFFIX = ".checkpoint"
-MAX_SOURCES = 1_000  # listed by name, so that it can be said which changed; the digest is of all
+MAX_SOURCES = 1_000  # listed by name, so that errors can name those that changed; the digest is of all
 
 
 @dataclass
@@ -64,7 +64,7 @@ class Checkpoint:
         self._job = _identity(job, embedding, shards)
 
     def load(self) -> Progress | None:
-        """What is written down, or None where nothing is; refused if it is not this very job's."""
+        """The saved progress, or None; rejects the checkpoint of another job."""
         if not self.path.exists():
             files.make_folder(self.path.parent)
             return None
@@ -92,7 +92,7 @@ class Checkpoint:
         return progress
 
     def save(self, progress: Progress) -> None:
-        """Write down how far the job is; if that fails, what was written down before stays."""
+        """Save the progress; if that fails, the last checkpoint stays."""
         content = encode_statistics(progress.total)
         header = {
             "kind": KIND,
@@ -160,7 +160,7 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     ]
     was, now = old["sources"], new["sources"]
     changed = [f"{name} has changed" for name in was if name in now and was[name] != now[name]]
-    changed += [f"{name} was there, and is no more" for name in was if name not in now]
+    changed += [f"{name} is missing now" for name in was if name not in now]
     changed += [f"{name} was not there" for name in now if name not in was]
     if len(changed) > 3:
         changed[3:] = [f"and {len(changed) - 3:,} files more"]

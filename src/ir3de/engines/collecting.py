@@ -34,7 +34,7 @@ class Collected:
     checkpoints: tuple[Checkpoint, ...] = field(default=(), repr=False)
 
     def discard_checkpoints(self) -> None:
-        """Remove what was written down to go on from: for when the result is safe."""
+        """Delete the checkpoints, once the result is saved."""
         for checkpoint in self.checkpoints:
             checkpoint.discard()
 
@@ -53,10 +53,10 @@ def collect_files(
 ) -> Collected:
     """Count a domain's files: the same bits from every engine, with any number of workers, in shards of any size.
 
-    `engine` is "local" (this process for small jobs, else `workers` processes, as many as there are cores unless
-    said), "ray" (the cluster at `address`, or one started here), or an `Engine` of one's own. Every few seconds the
+    `engine` is "local" (this process for small jobs, else `workers` processes, by default one per
+    core), "ray" (the cluster at `address`, or one started here), or an `Engine` of one's own. Every few seconds the
     state of the job is saved in the folder `checkpoint`, under the domain's `name`: the same call resumes from there.
-    Up to `skip_bad` broken records of the domain are skipped; the result says how many, and shows the first few.
+    Up to `skip_bad` broken records of the domain are skipped; the result has their number and the first few.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:

@@ -48,7 +48,7 @@ _MEANT = {  # what people try, and what there is for it
 
 
 def check_counting(counting: Mapping[str, object]) -> None:
-    """Refuse options that counting does not have."""
+    """Reject options that counting does not have."""
     unknown = next((name for name in counting if name not in Counting.__annotations__), None)
     if unknown is not None:
         advice = _MEANT.get(unknown, f"of texts in files it takes {', '.join(Counting.__annotations__)}, too")
@@ -64,7 +64,7 @@ def engine_for(engine: Engine | str = "local", *, workers: int | None = None, ad
             raise InputError(f"engine must be one of {', '.join(ENGINES)}, or an Engine, found {engine!r:.60}")
         return engine
     if engine not in ENGINES:
-        raise InputError(f"there is no engine '{engine}': use one of {', '.join(ENGINES)}")
+        raise InputError(f"unknown engine '{engine}': use one of {', '.join(ENGINES)}")
     if address is not None and engine != "ray":
         raise InputError(f"an address is the engine ray's, and the engine is {engine}: leave one of them out")
     module, name = ENGINES[engine]

@@ -1,7 +1,7 @@
 """Connects to a Ray cluster: the one Ray is initialised with, one by its address, or one of this machine's own.
 
-Ray waits minutes for a cluster that is not there, so the address is asked first whether anyone is listening who
-speaks as Ray does.
+Ray waits minutes for a cluster that is not there, so this module first checks that a server answers there which
+speaks Ray's protocol.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ADVICE = (
     "this machine"
 )
 
-_ours: tuple[object, object] | None = None  # what was asked for here, and the connection that was made for it
+_ours: tuple[object, object] | None = None  # the request, and the connection that was made for it
 
 
 def connect(address: str | None, workers: int | None, runtime_env: dict[str, Any] | None) -> ModuleType:
@@ -33,13 +33,13 @@ def connect(address: str | None, workers: int | None, runtime_env: dict[str, Any
     global _ours
     ray = import_ray()
     wanted = address or os.environ.get("RAY_ADDRESS") or "local"
-    asked = wanted, workers if wanted == "local" else None, repr(runtime_env)
-    if ray.is_initialized() and _ours is not None and _ours[1] == _connection(ray) and _ours[0] != asked:
+    request = wanted, workers if wanted == "local" else None, repr(runtime_env)
+    if ray.is_initialized() and _ours is not None and _ours[1] == _connection(ray) and _ours[0] != request:
         ray.shutdown()  # it was made here, for another job
     if not ray.is_initialized():
         check_address(wanted)
         _initialise(ray, wanted, workers, runtime_env)
-        _ours = asked, _connection(ray)
+        _ours = request, _connection(ray)
     elif _ours is None or _ours[1] != _connection(ray):
         _check_given(ray, address, runtime_env)
     if ray.cluster_resources().get("CPU", 0) < 1:
@@ -54,7 +54,7 @@ def _connection(ray: ModuleType) -> tuple[str, str]:
 
 def import_ray() -> ModuleType:
     """Ray with Ray Data."""
-    if "ray" not in sys.modules:  # it prints them to standard output, which may be somebody's JSON
+    if "ray" not in sys.modules:  # it prints them to standard output, which may carry JSON
         os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", "A worker died or was killed|Task .* will be retried")
     try:
         with warnings.catch_warnings():
@@ -82,21 +82,23 @@ def _initialise(ray: ModuleType, address: str, workers: int | None, runtime_env:
         ray.init(address=address, **options)
     except Exception as error:  # of many classes
         what = (
-            "no Ray cluster can be started here" if address == "local" else f"the Ray cluster at {address} is of no use"
+            "no Ray cluster can be started here"
+            if address == "local"
+            else f"the Ray cluster at {address} cannot be used"
         )
         raise EngineError(f"{what}: {_reason(error)}. {_ADVICE}") from error
     logging.getLogger("ray.data").setLevel(logging.ERROR)
 
 
 def _reason(error: BaseException) -> str:
-    """Ray's own reason, which lies below others that say only that something failed."""
+    """Ray's own reason, which is the cause of less specific errors."""
     while (below := error.__cause__ or error.__context__) is not None:
         error = below
     lines = str(error).strip().splitlines() or [type(error).__name__]
-    said = lines[-1].partition(". ")[0].rstrip(".")
-    if "AuthToken" in said:
-        said += " (tell Ray which one is the cluster's with RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH=…)"
-    return said
+    reason = lines[-1].partition(". ")[0].rstrip(".")
+    if "AuthToken" in reason:
+        reason += " (name the cluster's token with RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH=…)"
+    return reason
 
 
 def _check_given(ray: ModuleType, address: str | None, runtime_env: dict[str, Any] | None) -> None:
@@ -106,13 +108,13 @@ def _check_given(ray: ModuleType, address: str | None, runtime_env: dict[str, An
     found = "ray://" if is_client(ray) else ray.get_runtime_context().gcs_address
     if address not in (None, "auto", "local", found) and not (address.startswith("ray://") and found == "ray://"):
         raise InputError(
-            f"Ray is initialised already, with the cluster at {found}, and the address says {address}: leave the "
+            f"Ray is initialised already, with the cluster at {found}, and the address is {address}: leave the "
             "address out, or call ray.shutdown() before"
         )
 
 
 def check_address(address: str) -> None:
-    """Refuse an address where nobody answers as Ray does, within seconds."""
+    """Reject an address where no Ray cluster answers, within seconds."""
     if address in ("local", "auto"):
         return
     parts = urlsplit(address if "://" in address else f"//{address}")
@@ -129,6 +131,6 @@ def check_address(address: str) -> None:
             connection.sendall(_HELLO)
             answer = connection.recv(9)
     except OSError as error:
-        raise EngineError(f"there is no Ray cluster at {address}: {error.strerror or error}. {_ADVICE}") from error
+        raise EngineError(f"no Ray cluster at {address}: {error.strerror or error}. {_ADVICE}") from error
     if answer[3:4] != bytes((_SETTINGS,)):
-        raise EngineError(f"what listens at {address} is no Ray cluster, it answered {answer!r}. {_ADVICE}")
+        raise EngineError(f"the server at {address} is not a Ray cluster, it answered {answer!r}. {_ADVICE}")

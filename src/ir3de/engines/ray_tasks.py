@@ -1,4 +1,4 @@
-"""The code that is sent to a Ray cluster, so that a worker without IR3DE, or with another version, can say so.
+"""The code that is sent to a Ray cluster, so that a worker without IR3DE, or with another version, can report it.
 
 `ray_engine` has this module pickled by value, so nothing here may import IR3DE but inside of what runs on a worker;
 what IR3DE does there is in `ray_worker`.
@@ -45,7 +45,7 @@ def blocks(items: list[bytes], slots: int) -> Iterator[list[bytes]]:
 
 
 def stream_outcomes(dataset: Any, work: Work, batch_size: int | None) -> Generator[bytes, None, None]:
-    """The outcome of every batch, in any order, each as soon as it is there; Ray holds back when nobody takes them."""
+    """The outcome of every batch, in any order, each as soon as it is ready; Ray waits while none is taken."""
     import ray.data
 
     outcomes = dataset.map_batches(

@@ -62,11 +62,11 @@ def run_task(function: str, batch: pyarrow.Table, setup: Any, node: str) -> byte
         message = str(error)
         if isinstance(error.__cause__, OSError):
             message += (
-                f" (so says the node {node}: files must lie where every node can read them, on a shared disk or at an "
+                f" (on the node {node}: files must be where every node can read them, on a shared disk or at an "
                 "address such as s3://bucket/file)"
             )
         elif isinstance(error, (EngineError, MissingExtraError)):
-            message += f" (so says the node {node})"
+            message += f" (on the node {node})"
         return pickle.dumps(("error", (type(error), message), node))
     except Exception as error:
         message = f"the worker on the node {node} failed: {type(error).__name__}: {error}"

@@ -65,7 +65,7 @@ class Piece:
     bytes: int  # on disk, that are this piece's
 
     def check(self) -> None:
-        """Refuse a file that is not the one that was planned with."""
+        """Reject a file that changed since the plan was made."""
         found = self.source.state()
         if found != self.state:
             raise InputError(

@@ -35,7 +35,7 @@ class ContributionRecord:
     digest: str  # of the statistics
     prompts: int
     tokens: int
-    id: str | None = None  # None for texts that were counted here, which cannot be told apart later
+    id: str | None = None  # None for texts that were counted here, which cannot be separated later
     owner: str = ""
     kind: str = ""  # "description" for the words that describe an expert, which count as prompts
 
@@ -118,17 +118,17 @@ class Entry:
 
 
 def _check_plain(value: object, name: str = "") -> None:
-    """Refuse what an entry never holds: it comes from others, and is shown on a terminal."""
+    """Reject what an entry never holds: it comes from others, and is shown on a terminal."""
     if isinstance(value, Mapping) and name in ("", "contribution", "statistics", "router"):
         for key, inner in value.items():
             _check_plain(inner, key)
     elif name in _NUMBERS:
         if type(value) is not int:
-            raise ValueError(f"'{name}' is {value!r:.40}, and no number")
+            raise ValueError(f"'{name}' is {value!r:.40}, not a number")
     elif value is None and name in _OPTIONAL:
         return
     elif not isinstance(value, str) or any(c < " " or "\ud800" <= c <= "\udfff" for c in value):
-        raise ValueError(f"'{name}' is {value!r:.40}, and no plain text")
+        raise ValueError(f"'{name}' is {value!r:.40}, not plain text")
 
 
 _NUMBERS = ("entry", "version", "prompts", "tokens")
@@ -139,8 +139,8 @@ History = tuple[Entry, ...]
 def extend_history(history: History, changes: Sequence[Change], after: str, *, before: str | None = None) -> History:
     """The history with these changes, which together led to the router of that hash from the one `before`.
 
-    A save that changed the router and of which nothing else is known changed its settings. A router that the history
-    does not lead to is named all the same: the gap stays for `faults` to find.
+    A save without a known change changed the settings. A router that the history does not lead to is named all the
+    same: `faults` finds the gap.
     """
     last = history[-1].router_after if history else None
     before = before if history and before else last
@@ -181,26 +181,26 @@ def to_lines(history: Iterable[Entry]) -> bytes:
 
 
 def from_lines(content: bytes, path: Path) -> History:
-    """The history in a file's bytes; whether it is sound is `faults`' business."""
+    """The history in a file's bytes; `faults` checks it."""
     history = []
     for number, line in enumerate(content.splitlines(), 1):
         try:
             history.append(Entry.from_dict(json.loads(line)))
         except _DAMAGE as error:
             raise ArtifactError(
-                f"{path}:{number} is damaged: it is no entry of a ledger ({error!r}). Copy it again from where it came "
-                "from, or delete it: the router itself does not need it"
+                f"{path}:{number} is damaged: it is not an entry of a ledger ({error!r}). Copy it again from where it "
+                "came from, or delete it: the router itself does not need it"
             ) from error
     return tuple(history)
 
 
 def receipt(entry: Entry) -> dict[str, Any]:
-    """An entry as a document of its own, for whoever is to check it."""
+    """An entry as a document of its own, to be checked by others."""
     return {"kind": RECEIPT, "version": RECEIPT_VERSION, **entry.to_dict()}
 
 
 def from_receipt(content: bytes, path: Path) -> Entry:
-    """The entry of a receipt, refused unless it is as it was written."""
+    """The entry of a receipt; rejects one that was changed."""
     try:
         found = json.loads(content)
     except (ValueError, RecursionError) as error:
@@ -209,9 +209,9 @@ def from_receipt(content: bytes, path: Path) -> Entry:
     try:
         entry = Entry.from_dict(found)
     except _DAMAGE as error:
-        raise ArtifactError(f"{path} is damaged: {error!r}. Ask for the receipt again") from error
+        raise ArtifactError(f"{path} is damaged: {error!r}. Request the receipt again") from error
     if not entry.is_intact:
         raise ArtifactError(
-            f"{path} is damaged or was edited: its content does not match its own SHA-256. Ask for the receipt again"
+            f"{path} is damaged or was edited: its content does not match its own SHA-256. Request the receipt again"
         )
     return entry

@@ -74,7 +74,7 @@ def _make_source(path: AnyPath) -> Source:
         found = "".join(Path(path.name).suffixes[-2:]) or "no suffix"
         if Path(path.name).suffix.lower() in _SPREADSHEETS:
             raise InputError(f"{path}: spreadsheets are not read: save the sheet as CSV in UTF-8, and name that file")
-        raise InputError(f"{path}: cannot tell the format, found {found}: use {_list_suffixes()}")
+        raise InputError(f"{path}: unknown format, found {found}: use {_list_suffixes()}")
     return source
 
 

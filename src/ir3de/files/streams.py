@@ -101,7 +101,7 @@ def _zstd() -> Codec:
         import zstandard
     except ImportError:
         raise MissingExtraError("zstandard", "zstd", "Reading a .zst file") from None
-    # Its `stream_reader` takes a truncated file for a complete one; `decompressobj` tells them apart.
+    # Its `stream_reader` takes a truncated file for a complete one; `decompressobj` does not.
     unpacker = zstandard.ZstdDecompressor(max_window_size=1 << 31)
     return Codec(lambda: unpacker.decompressobj(), zstandard.ZstdError)
 
