@@ -211,9 +211,9 @@ def test_a_pipe_that_somebody_made_non_blocking_loses_nothing() -> None:
 
 
 STALLED = """
-import logging, logging.config, os, sys
-from ir3de_gateway.server import build_log_config
-logging.config.dictConfig(build_log_config("info"))
+import logging, os, sys
+from ir3de_gateway.server import configure_logging
+configure_logging("info")
 for number in range(20_000):
     logging.getLogger("ir3de.gateway").warning("%s", "x" * 500)
 sys.exit(7)

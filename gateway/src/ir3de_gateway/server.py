@@ -5,20 +5,19 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import logging.config
 import multiprocessing
 import os
 import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection
 from time import sleep
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import uvicorn
 
@@ -29,16 +28,16 @@ from ir3de_gateway.config.load import Source
 from ir3de_gateway.config.models import Config
 from ir3de_gateway.serving.connections import choose_backlog, choose_connection_limit, raise_descriptor_limit
 from ir3de_gateway.serving.request_filter import build_request_filter
-from ir3de_gateway.serving.supervisor import PATIENCE_S, WAITING, Supervisor
+from ir3de_gateway.serving.supervisor import PATIENCE_S, WAITING, Supervisor, handle_signals
 from ir3de_gateway.store.workers import create_worker_folder
 from ir3de_gateway.telemetry.counts import PROCESS_COUNTS
+from ir3de_gateway.telemetry.logs import StandardErrorHandler
 from ir3de_gateway.validation import find_host_error
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
 FACTORY = "ir3de_gateway.server:application"
-HANDLER = "ir3de_gateway.telemetry.logs.StandardErrorHandler"
 KEEP_ALIVE_S = 75  # longer than that of load balancers, so that they close idle connections first
 STARTUP_FAILURE_EXIT_CODE = 3  # exit code of a process that cannot serve, also uvicorn's own
 RESTART_FIELDS = ("host", "port", "workers", "drain")  # the supervisor's own
@@ -55,7 +54,7 @@ def serve(source: Source, *, ready: Callable[[str], None] | None = None, factory
         raise InputError(f"server.host: {refused}")
     source.to_environment()
     raise_descriptor_limit()
-    configure_logging(config)
+    configure_logging(read_log_level(config))
     listening = bind_socket(config.server.host, config.server.port)
     ended = threading.Event()
     if ready is not None:
@@ -109,21 +108,27 @@ class LoneServer(uvicorn.Server):
 
 def _serve_alone(server: uvicorn.Server, listening: socket.socket) -> bool:
     # raised at the end, or if it cannot start
-    with _ignore_signals(signal.SIGTERM), suppress(KeyboardInterrupt, SystemExit):
+    with handle_signals(_ignore, signal.SIGTERM), suppress(KeyboardInterrupt, SystemExit):
         server.run(sockets=[listening])
     if not server.started:
         raise InputError("the gateway did not start: see the messages above")
     return not server.force_exit
 
 
+def _ignore(number: int, frame: FrameType | None) -> None:
+    """uvicorn raises a signal again after it has stopped: that must not end the process."""
+
+
 def run_worker(factory: str, reports: Connection, listening: socket.socket) -> None:
     """Serve in a worker process, until the supervisor stops it or has ended."""
     try:
         config = Source.from_environment().read()
-        configure_logging(config)
+        configure_logging(read_log_level(config))
         server = uvicorn.Server(build_uvicorn_config(config, factory))
         threading.Thread(target=_follow_supervisor, args=(server, reports), daemon=True).start()
-        with _ignore_signals(signal.SIGTERM, signal.SIGINT):  # the terminal sends SIGINT to all, the supervisor as well
+        with handle_signals(
+            _ignore, signal.SIGTERM, signal.SIGINT
+        ):  # the terminal sends SIGINT to all, the supervisor as well
             server.run(sockets=[listening])
     except IR3DEError as error:
         with suppress(OSError):  # the supervisor has ended
@@ -182,11 +187,6 @@ def build_uvicorn_config(config: Config, factory: str = FACTORY) -> uvicorn.Conf
     )
 
 
-def configure_logging(config: Config) -> None:
-    """Send messages of this process to standard error."""
-    logging.config.dictConfig(build_log_config(read_log_level(config)))
-
-
 def read_log_level(config: Config) -> str:
     """IR3DE_LOG_LEVEL, else the level of the configuration."""
     given = (os.environ.get("IR3DE_LOG_LEVEL") or config.logs.level).lower()
@@ -195,20 +195,16 @@ def read_log_level(config: Config) -> str:
     return given
 
 
-def build_log_config(level: str) -> dict[str, Any]:
+def configure_logging(level: str) -> None:
     """Log to standard error: our messages from `level` on, uvicorn's from warnings on."""
-    quiet = "DEBUG" if level == "debug" else "ERROR" if level == "error" else "WARNING"
-    return {
-        "version": 1,
-        "disable_existing_loggers": False,
-        "formatters": {"plain": {"format": "%(asctime)s %(levelname)s %(message)s", "datefmt": "%Y-%m-%dT%H:%M:%S%z"}},
-        "filters": {"calm": {"()": "ir3de_gateway.server.CancellationFilter"}},
-        "handlers": {"stderr": {"class": HANDLER, "formatter": "plain", "filters": ["calm"]}},
-        "loggers": {
-            "ir3de": {"handlers": ["stderr"], "level": level.upper(), "propagate": False},
-            "uvicorn": {"handlers": ["stderr"], "level": quiet, "propagate": False},
-        },
-    }
+    handler = StandardErrorHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S%z"))
+    handler.addFilter(CancellationFilter())
+    others = {"debug": "DEBUG", "error": "ERROR"}.get(level, "WARNING")
+    for name, threshold in (("ir3de", level.upper()), ("uvicorn", others)):
+        own = logging.getLogger(name)
+        own.handlers, own.propagate = [handler], False
+        own.setLevel(threshold)
 
 
 class CancellationFilter(logging.Filter):
@@ -264,14 +260,3 @@ def _announce(listening: socket.socket, ready: Callable[[str], None], ended: thr
             if trial.connect_ex(_find_local_address(listening)) == 0:
                 ready(format_address(listening))
                 return
-
-
-@contextmanager
-def _ignore_signals(*numbers: int) -> Iterator[None]:
-    """uvicorn raises a signal again after it has stopped: that must not end the process."""
-    before = {number: signal.signal(number, lambda number, frame: None) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -113,7 +113,8 @@ class Supervisor:
 
     def serve(self) -> bool:
         """Run until stopped; False if a second interrupt cancelled requests."""
-        with self._collect_signals():
+        numbers = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+        with handle_signals(self._collect_signal, *numbers):
             try:
                 while not (stopping := self._read_signals()):
                     self._tend_places()
@@ -241,16 +242,16 @@ class Supervisor:
             logger.info("SIGHUP: replacing %d workers one by one", len(self._to_replace))
         return [number for number in signals if number in (signal.SIGINT, signal.SIGTERM)]
 
-    @contextmanager
-    def _collect_signals(self) -> Iterator[None]:
-        def collect(number: int, frame: FrameType | None) -> None:
-            self._signals.append(number)
+    def _collect_signal(self, number: int, frame: FrameType | None) -> None:
+        self._signals.append(number)
 
-        names = ("SIGINT", "SIGTERM", "SIGHUP")
-        numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
-        before = {number: signal.signal(number, collect) for number in numbers}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+
+@contextmanager
+def handle_signals(handle: Callable[[int, FrameType | None], None], *numbers: int) -> Iterator[None]:
+    """Handle signals in this way meanwhile."""
+    before = {number: signal.signal(number, handle) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
