@@ -9,7 +9,8 @@ import pytest
 
 from commands import complaint, run, run_json, wrong_call
 from ir3de import Router
-from ir3de.cli.output import Output, hint, line
+from ir3de.cli.formats import line
+from ir3de.cli.output import Output, hint
 from ir3de.corpora import examples as demo
 from ir3de.statistics.files import load_statistics
 

@@ -1,8 +1,10 @@
 """Commands that other packages add: listed without an import, loaded when run, never in the way of the others."""
 
+import json
 import os
 import subprocess
 import sys
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -125,20 +127,68 @@ def test_a_plugin_cannot_replace_a_command(tmp_path: Path) -> None:
     assert run(greedy, "--help").stdout.count("\n  fit ") == 1
 
 
-def test_bench_without_the_laboratory_says_how_to_install_it(tmp_path: Path) -> None:
-    program = (
-        "import importlib.metadata, sys\nimportlib.metadata.entry_points = lambda **_: ()\n"
-        "from ir3de.cli import main\nmain()\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program, "bench", "tables"],
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src")}, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert done.returncode == 2
-    assert "`bench` is not installed: pip install -e './lab'" in done.stderr
+# commands of the other distributions ----------------------------------------------------------------------------------
+
+GATEWAY, LABORATORY = "pip install -e './gateway'", "pip install -e './lab'"
 
 
-def test_a_command_by_the_name_that_other_tools_use_is_told(tools: Path) -> None:
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library without any other distribution, in the folder of the checkout."""
+    monkeypatch.setattr(group, "entry_points", lambda **_: ())
+    monkeypatch.chdir(ROOT)
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize(
+    ("call", "command"),
+    [("serve --demo", GATEWAY), ("config init", GATEWAY), ("keys new", GATEWAY), ("bench tables", LABORATORY)],
+)
+def test_a_command_that_is_not_installed_names_the_command_that_installs_it(call: str, command: str) -> None:
+    done = CliRunner().invoke(cli, call.split(), prog_name="ir3de")
+    assert done.exit_code == 2 and done.stdout == ""
+    assert done.stderr.splitlines()[-1] == f"Error: `{call.split()[0]}` is not installed: {command}"
+
+
+@pytest.mark.usefixtures("alone")
+def test_help_lists_the_gateway_whether_it_is_installed_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert list_below("Serve it") == dict.fromkeys(("serve", "config", "keys"), "needs ir3de-gateway")
+    monkeypatch.undo()
+    pytest.importorskip("ir3de_gateway")
+    assert list_below("Serve it") == {name: group.KNOWN_PLUGINS[name].summary for name in ("serve", "config", "keys")}
+
+
+def list_below(title: str) -> dict[str, str]:
+    """The commands in a section of the help, with their summaries."""
+    section = CliRunner().invoke(cli, ["--help"]).stdout.split(f"{title}:\n")[1].split("\n\n")[0]
+    return dict(line.split(maxsplit=1) for line in section.splitlines())
+
+
+@pytest.mark.usefixtures("alone")
+def test_another_package_cannot_take_the_name_of_a_known_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = [EntryPoint(name, "toolbox:tool", group.PLUGIN_GROUP) for name in (*group.KNOWN_PLUGINS, "tool")]
+    monkeypatch.setattr(group, "entry_points", lambda **_: taken)
+    assert list(cli.plugins()) == ["tool"]
+    done = CliRunner().invoke(cli, ["serve"])
+    assert done.exit_code == 2 and "`serve` is not installed" in done.stderr
+
+
+@pytest.mark.usefixtures("alone")
+def test_run_suggests_serve_even_if_the_gateway_is_missing() -> None:
+    done = CliRunner().invoke(cli, ["run"])
+    assert done.exit_code == 2 and "No such command 'run'. Did you mean 'serve'?" in done.stderr
+
+
+def test_doctor_lists_the_other_distributions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr("ir3de.cli.commands.doctor.version_of", lambda name: None if "-lab" in name else "1.2.3")
+    findings = json.loads(CliRunner().invoke(cli, ["doctor", "--json"]).stdout)["findings"]
+    found = {one["name"]: (one["state"], one["found"]) for one in findings}
+    assert found["ir3de-gateway"] == ("ok", "1.2.3")
+    assert found["ir3de-lab"] == ("note", f"optional, for `ir3de bench`: {LABORATORY}")
+
+
+def test_a_command_by_the_name_that_other_tools_use_is_rejected_with_ours(tools: Path) -> None:
     done = run(tools, "train")
     assert done.returncode == 2 and "No such command 'train'. Did you mean 'fit'?" in done.stderr
 

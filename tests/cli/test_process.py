@@ -15,7 +15,7 @@ import pytest
 
 import ir3de
 from commands import PROMPT, ROOT, complaint, process, run, run_json
-from ir3de.cli.output import json_text, one_line, printable, size
+from ir3de.cli.formats import json_text, one_line, printable, size
 from ir3de.corpora import examples as demo
 
 pytestmark = pytest.mark.usefixtures("plain_terminal")

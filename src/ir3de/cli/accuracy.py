@@ -3,29 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ir3de.cli.decisions import NONE_FITS
-from ir3de.cli.output import (
-    FAINT,
-    Output,
-    Result,
-    bar,
-    colour_of,
-    count_left_out,
-    heading,
-    line,
-    one_line,
-    percent,
-    short_table,
-    split_rows,
-    table,
-)  # fmt: skip
-
-if TYPE_CHECKING:
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
+from ir3de.cli.formats import FAINT, bar, colour_of, line, one_line, percent
+from ir3de.cli.output import Block, Output, Result, count_left_out, heading, short_table, split_rows, table
 
 MAX_MATRIX_EXPERTS = 14
 MAX_CONFUSION_ROWS = 15
@@ -36,7 +18,7 @@ Document = Mapping[str, Any]
 Matrix = Sequence[Sequence[int]]
 
 
-def view_report(report: Document, out: Output) -> Iterator[Any]:
+def view_report(report: Document, out: Output) -> Iterator[Block]:
     """The whole report of `ir3de eval`, the accuracy first."""
     yield Result(headline(report))
     sides, widths = ("expected", "went to"), (out.console.width, out.table_width)
@@ -62,7 +44,7 @@ def view_report(report: Document, out: Output) -> Iterator[Any]:
         yield line(("\nOut of domain  ", "bold"), (f"{strange:,} prompts, {percent(strange / prompts)}", ""))
 
 
-def headline(report: Document) -> Text:
+def headline(report: Document) -> Block:
     """The accuracy as in a proof, and the share of prompts that went right if it differs."""
     from ir3de.evaluation.prompts import NOTABLE
 
@@ -75,7 +57,7 @@ def headline(report: Document) -> Text:
     return line(("accuracy ", ""), (percent(report["accuracy"]), "bold"), (details, FAINT))
 
 
-def recall_table(report: Document) -> Group:
+def recall_table(report: Document) -> Block:
     """One row for each expert; of many, those with the lowest recall."""
     recall, names = report["recall"], list(report["experts"])
     experts, left_out = split_rows(names)
@@ -100,7 +82,7 @@ def recall_table(report: Document) -> Group:
 
 def matrix_table(
     experts: Sequence[str], matrix: Matrix, width: int, sides: tuple[str, str], *, room: int | None = None
-) -> Table:
+) -> Block:
     """The matrix, shaded by row, its columns numbered if their names need more than `width`.
 
     For very many experts, and without enough `room`, the largest confusions instead.
@@ -113,7 +95,7 @@ def matrix_table(
     if not has_names and longest + 3 + len(experts) * (widest + 3) > (room or width):
         return _largest_confusions(experts, matrix, sides)
 
-    def cell(row: int, column: int) -> Text:
+    def cell(row: int, column: int) -> Block:
         if not (count := matrix[row][column]):
             return line(("·", FAINT))
         shade = SHADES[min(len(SHADES) - 1, int(count / sum(matrix[row]) * len(SHADES)))]
@@ -126,7 +108,7 @@ def matrix_table(
     return table(f"{sides[0]} ↓  {sides[1]} →", *headers, right=headers, rows=rows)
 
 
-def _largest_confusions(experts: Sequence[str], matrix: Matrix, sides: tuple[str, str]) -> Table:
+def _largest_confusions(experts: Sequence[str], matrix: Matrix, sides: tuple[str, str]) -> Block:
     pairs = sorted(
         (-count, row, column)
         for row, counts in enumerate(matrix)
@@ -137,7 +119,7 @@ def _largest_confusions(experts: Sequence[str], matrix: Matrix, sides: tuple[str
     return table(*sides, "prompts", right=("prompts",), rows=rows)
 
 
-def reliability_table(report: Document) -> Table:
+def reliability_table(report: Document) -> Block:
     """One row for each interval of confidence that has prompts."""
     shown = table("confidence", "prompts", "mean", "accuracy", "", right=("prompts", "mean", "accuracy"))
     for part in report["reliability"]:
@@ -148,7 +130,7 @@ def reliability_table(report: Document) -> Table:
     return shown
 
 
-def _draw_accuracy(claimed: float, right: float) -> Text:
+def _draw_accuracy(claimed: float, right: float) -> Block:
     """The accuracy as a bar, and the mean confidence as a line across it."""
     colour = "green" if abs(right - claimed) < 0.1 else "yellow"
     drawn, place = bar(right, RELIABILITY_WIDTH, colour), min(RELIABILITY_WIDTH - 1, int(claimed * RELIABILITY_WIDTH))
@@ -156,7 +138,7 @@ def _draw_accuracy(claimed: float, right: float) -> Text:
     return drawn[:place] + mark + drawn[place + 1 :]
 
 
-def coverage_table(report: Document) -> Table:
+def coverage_table(report: Document) -> Block:
     """One row for each threshold: the share of prompts that it answers, and the share of those that are wrong."""
     columns = ["threshold", "answered", "wrong", *(["with unknown"] if report["unknown"] else [])]
     shown = table(*columns, "", right=columns)
@@ -167,10 +149,10 @@ def coverage_table(report: Document) -> Table:
     return shown
 
 
-def effects_table(report: Document) -> Table:
+def effects_table(report: Document) -> Block:
     """One row for each perturbation of a `RobustnessReport`'s document, after the prompts as they are."""
     columns = ("accuracy", "change", "flipped", "either domain")
-    rows: list[Sequence[str | Text]] = [("as they are", percent(report["accuracy"]), "", "", "", "")]
+    rows: list[Sequence[Block]] = [("as they are", percent(report["accuracy"]), "", "", "", "")]
     for effect in report["effects"]:
         either = "" if effect["either"] is None else percent(effect["either"])
         figures = (percent(effect["accuracy"]), f"{100 * effect['change']:+.1f}", percent(effect["flipped"]), either)
@@ -178,7 +160,7 @@ def effects_table(report: Document) -> Table:
     return table("prompts", *columns, "", right=columns, rows=rows)
 
 
-def prompts_table(rows: Sequence[Document], keys: Sequence[str], titles: Sequence[str], width: int) -> Table:
+def prompts_table(rows: Sequence[Document], keys: Sequence[str], titles: Sequence[str], width: int) -> Block:
     """Prompts with two experts each, such as the right one and the chosen one, and the confidence or expected score."""
     name = "expected score" if "expected_score" in rows[0] else "confidence"
     shown = table(*titles, name, "prompt", right=(name,))
@@ -192,7 +174,7 @@ def prompts_table(rows: Sequence[Document], keys: Sequence[str], titles: Sequenc
 # replayed traffic ---------------------------------------------------------------------------------------------------
 
 
-def view_replay(report: Document, out: Output) -> Iterator[Any]:
+def view_replay(report: Document, out: Output) -> Iterator[Block]:
     """A candidate router compared with what a gateway served."""
     rest = f" as decided, {percent(report['served_agreement'])} as served, {report['prompts']:,} prompts"
     skipped = f", {report['without_text']:,} rows without text left out" if report["without_text"] else ""
@@ -211,7 +193,7 @@ def view_replay(report: Document, out: Output) -> Iterator[Any]:
         yield prompts_table(report["moved"], ("before", "expert"), sides, out.console.width)
 
 
-def _compare_values(report: Document) -> Iterator[Text]:
+def _compare_values(report: Document) -> Iterator[Block]:
     """Confidence, abstentions and costs before and after."""
     if report["confidence_before"] is not None:
         means = f"{percent(report['confidence_before'])} → {percent(report['confidence_after'])} on average"

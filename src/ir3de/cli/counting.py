@@ -13,15 +13,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ir3de.cli.domains import DomainTexts, HeldTexts, read_prompts
+from ir3de.cli.formats import FAINT, line, printable, size
 from ir3de.cli.options import STATISTICS_SUFFIX, Function, TextOptions
-from ir3de.cli.output import FAINT, MOST_ROWS, Output, count_left_out, line, printable, size, split_rows, table
-from ir3de.cli.progress import reading
+from ir3de.cli.output import MOST_ROWS, Block, Output, count_left_out, reading, split_rows, table
 from ir3de.errors import InputError
 from ir3de.files.atomic import count_cores, find_kind
 
 if TYPE_CHECKING:
-    from rich.console import Group
-
     from ir3de.embedding import Embedding
     from ir3de.engines import Collected, Counting
     from ir3de.statistics.contributions import Contribution
@@ -210,7 +208,7 @@ def warn_of_skipped(out: Output, domains: Sequence[CountedDomain]) -> None:
             out.warn("\n  ".join((f"{domain.name}: {summary}", *map(printable, first))), quiet=False)
 
 
-def domains_table(domains: Sequence[Mapping[str, Any]]) -> Group:
+def domains_table(domains: Sequence[Mapping[str, Any]]) -> Block:
     """One row for each document of a domain: its size, and the speed of reading if there was much to read."""
     is_large = sum(one["source_bytes"] for one in domains) >= LARGE_TO_READ_BYTES
     right = ("prompts", "tokens", "source", *(("seconds", "MB/s") if is_large else ()))

@@ -8,25 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ir3de.cli.costs import list_amounts
-from ir3de.cli.output import (
-    FAINT,
-    PIPE_WIDTH,
-    Output,
-    Result,
-    bar,
-    colour_of,
-    heading,
-    line,
-    name_others,
-    one_line,
-    percent,
-    table,
-)  # fmt: skip
+from ir3de.cli.formats import FAINT, bar, colour_of, line, name_others, one_line, percent
+from ir3de.cli.output import PIPE_WIDTH, Block, Output, Result, heading, table
 from ir3de.errors import InputError
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from ir3de.router import Router
     from ir3de.routing.conversation import Conversation
     from ir3de.routing.decision import Decision
@@ -94,7 +80,7 @@ def why_abstained(decision: Document) -> str:
 
 def view_decision(
     decision: Document, router: Router, top: int | None, width: int, mixed: Sequence[str]
-) -> Iterator[Any]:
+) -> Iterator[Block]:
     """The ranking, how many tokens counted, and the experts of a mixed prompt."""
     if not has_ranking(decision):
         yield Result(line(name_expert(decision, router.experts)))
@@ -122,7 +108,7 @@ def count_shown(ranking: Sequence[Document], top: int | None, least: float = -ma
     return max(1, sum(value_of(row) >= least for row in ranking[:MOST_SHOWN]))
 
 
-def ranking_table(decision: Document, experts: Sequence[str], top: int | None = None, width: int = PIPE_WIDTH) -> Table:
+def ranking_table(decision: Document, experts: Sequence[str], top: int | None = None, width: int = PIPE_WIDTH) -> Block:
     """The first experts' probabilities or expected scores as bars, best first, and the sum of the others."""
     from rich.table import Table
 
@@ -144,7 +130,7 @@ def ranking_table(decision: Document, experts: Sequence[str], top: int | None = 
     return shown
 
 
-def utility_table(decision: Document, router: Router, top: int | None = None) -> Table:
+def utility_table(decision: Document, router: Router, top: int | None = None) -> Block:
     """The first experts' quality, their costs, the penalty, and the utility that is left, best first."""
     ranking, costs = decision["ranking"], router.policy.to_dict()["costs"]
     shown = table("expert", "quality", "", "cost", "penalty", "utility", right=("quality", "penalty", "utility"))
@@ -246,7 +232,7 @@ def describe_chat(conversation: Conversation, top: int | None = None) -> dict[st
 
 def view_chat(
     place: str, document: Document, texts: Sequence[str], experts: Sequence[str], out: Output
-) -> Iterator[Any]:
+) -> Iterator[Block]:
     """A table with one row for each turn; with --quiet only their experts."""
     if out.quiet:
         yield from (Result(turn["expert"] or NONE_FITS) for turn in document["turns"])

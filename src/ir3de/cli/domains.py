@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ir3de.cli import hints
+from ir3de.cli.formats import one_line, printable
 from ir3de.cli.options import Function, TextOptions, check_described, parse_descriptions, parse_domains
-from ir3de.cli.output import Output, one_line, printable
-from ir3de.cli.progress import reading
+from ir3de.cli.output import Output, reading
 from ir3de.files.atomic import find_kind
 
 if TYPE_CHECKING:

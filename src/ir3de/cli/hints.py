@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import click
 
-from ir3de.cli.output import one_line
+from ir3de.cli.formats import one_line
 from ir3de.files.atomic import find_kind
 
 Function = TypeVar("Function", bound=Callable[..., Any])

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ir3de.cli.output import FAINT, Output, Result, bar, colour_of, facts, heading, line, percent, table
-from ir3de.cli.progress import reading
+from ir3de.cli.formats import FAINT, bar, colour_of, line, percent
+from ir3de.cli.output import Block, Output, Result, facts, heading, reading, table
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from ir3de.router import Router
 
 Document = Mapping[str, Any]
@@ -41,7 +39,7 @@ def describe_reached(found: Document) -> str:
 # a router -----------------------------------------------------------------------------------------------------------
 
 
-def view_means(header: Document, router: Router, width: int) -> Iterator[Any]:
+def view_means(header: Document, router: Router, width: int) -> Iterator[Block]:
     """Mean scores and the shrinkage that was tried, with headings."""
     yield from (heading("Mean scores after shrinkage"), _means_table(header, width))
     if router.validation.strengths:
@@ -50,7 +48,7 @@ def view_means(header: Document, router: Router, width: int) -> Iterator[Any]:
         yield line((compared, ""))
 
 
-def _means_table(header: Document, width: int) -> Table:
+def _means_table(header: Document, width: int) -> Block:
     """The mean score of each model on each task; only the best of each task if all do not fit."""
     models = [expert["name"] for expert in header["experts"]]
     means, count = header["outcomes"]["means"], len(header["outcomes"]["means"])
@@ -84,7 +82,7 @@ def _compare_with_best(header: Document, router: Router) -> str:
     return f"routing gains {above} over the best single model on {gain.prompts:,} held-out prompts"
 
 
-def _shrinkage_table(router: Router) -> Table:
+def _shrinkage_table(router: Router) -> Block:
     """The candidates of cross-validation, and the chosen ones."""
     tried, chosen = router.validation, router.scorer
     shown = table("shrinkage", "rows", "squared error", "", right=("rows", "squared error"))
@@ -104,7 +102,7 @@ def _shrinkage_table(router: Router) -> Table:
 # its evaluation -----------------------------------------------------------------------------------------------------
 
 
-def view_outcomes(report: Document) -> Iterator[Any]:
+def view_outcomes(report: Document) -> Iterator[Block]:
     """The mean score of the chosen models, compared with simpler ways to choose."""
     overall, many = report["overall"], len(report["tasks"])
     counts = {
@@ -142,7 +140,7 @@ def _list_strong_weak(found: Document) -> Iterator[tuple[str, str]]:
     yield "CPT(80 %)", f"{percent(found['cpt_80'])} strong calls recover 80 % of it"
 
 
-def _tasks_table(report: Document) -> Table:
+def _tasks_table(report: Document) -> Block:
     def cells(scores: Document) -> list[str]:
         values = (scores[key] for key in ("chosen", "best_single", "oracle", "random"))
         return [f"{scores['prompts']:,}", *map(_number, values)]

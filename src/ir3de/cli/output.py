@@ -5,28 +5,28 @@ A view is a generator of blocks: titles, facts, tables, bars and hints. rich is 
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
+from time import perf_counter
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
-from ir3de.routing.colours import find_colour
+from ir3de.cli.formats import FAINT, json_text, line, name_others, size
 
 if TYPE_CHECKING:
     from rich.console import Console, Group, RenderableType
     from rich.table import Table
     from rich.text import Text
 
+    from ir3de.scorers.arithmetic import Arithmetic
+
 Row = TypeVar("Row")
 
-FAINT = "bright_black"
 MOST_ROWS = 15  # of a table with a row for each expert
 THEME = {f"progress.{name}": FAINT for name in ("download", "data.speed", "remaining", "elapsed")}
-BIDI_CONTROLS = "\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # change the text's direction
 MIN_COLUMN_WIDTH = 6  # of a column of words
 PIPE_WIDTH = 100  # of output into a pipe or a file, except for tables that need more
 MAX_PIPE_WIDTH = 10_000
@@ -34,13 +34,16 @@ NARROW_WIDTH = 60  # of a terminal; below it tables omit their optional columns
 LEAST_WIDTH = 40  # of a terminal; a narrower one, or one that reports 0, breaks the lines itself
 
 
+Block: TypeAlias = "RenderableType"  # of a view
+
+
 class Result(NamedTuple):
     """A block of a view that --quiet prints, too."""
 
-    block: RenderableType
+    block: Block
 
-
-Block: TypeAlias = "RenderableType | Result"  # of a view
+    def __rich__(self) -> Block:
+        return self.block
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,7 @@ class Output:
             indent = 2 if sys.stdout.isatty() else None
             print(json_text(document, sys.stdout.encoding, indent=indent))
 
-    def result(self, *blocks: RenderableType) -> None:
+    def result(self, *blocks: Block) -> None:
         """Print blocks, unless --json is given."""
         if not self.as_json:
             for block in blocks:
@@ -84,7 +87,7 @@ class Output:
                 self.console.print(block, soft_wrap=not wraps)
                 self.console.width = width
 
-    def note(self, *blocks: RenderableType) -> None:
+    def note(self, *blocks: Block) -> None:
         """Print details, unless --quiet or --json is given."""
         if not self.quiet:
             self.result(*blocks)
@@ -109,7 +112,7 @@ class Output:
         fixed = self.console.is_terminal or "COLUMNS" in os.environ
         return self.console.width if fixed else MAX_PIPE_WIDTH
 
-    def _find_width(self, block: RenderableType) -> int:
+    def _find_width(self, block: Block) -> int:
         """The width of the console; without a terminal, enough for the whole table."""
         from rich.console import Group
         from rich.table import Table
@@ -144,23 +147,6 @@ def console_for(stream: IO[str]) -> Console:
     return made
 
 
-def json_text(document: object, encoding: str | None = "utf-8", *, indent: int | None = None) -> str:
-    """The document as JSON; characters are escaped only where the encoding lacks them."""
-    text = json.dumps(document, ensure_ascii=False, default=str, indent=indent)
-    try:
-        text.encode(encoding or "utf-8")
-        return text
-    except UnicodeEncodeError:  # half a surrogate pair, or a stream that is not UTF-8
-        return json.dumps(document, default=str, indent=indent)
-
-
-def line(*parts: tuple[str, str]) -> Text:
-    """A line of (text, style) parts."""
-    from rich.text import Text
-
-    return Text.assemble(*parts)
-
-
 def heading(text: str, about: str = "") -> Text:
     """A bold title after an empty line, and what it is about."""
     return line(("\n", ""), (text, "bold"), (f"  {about}" if about else "", FAINT))
@@ -173,7 +159,7 @@ def hint(command: str, purpose: str = "next:") -> Text:
     return text
 
 
-def table(*columns: str, right: Sequence[str] = (), rows: Iterable[Sequence[RenderableType]] = ()) -> Table:
+def table(*columns: str, right: Sequence[str] = (), rows: Iterable[Sequence[Block]] = ()) -> Table:
     """A table without lines between its rows; the columns named in `right` are aligned to the right."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
@@ -193,7 +179,7 @@ def table(*columns: str, right: Sequence[str] = (), rows: Iterable[Sequence[Rend
     return made
 
 
-def facts(rows: Iterable[tuple[str, RenderableType]]) -> Table:
+def facts(rows: Iterable[tuple[str, Block]]) -> Table:
     """Names and values without lines."""
     from rich.table import Table
 
@@ -205,54 +191,23 @@ def facts(rows: Iterable[tuple[str, RenderableType]]) -> Table:
     return made
 
 
-def bar(share: float, width: int, style: str) -> Text:
-    """A share between 0 and 1 as a bar of at most `width` characters, drawn in eighths of a character."""
-    eighths = round(max(0.0, min(1.0, share)) * width * 8)
-    blocks = "█" * (eighths // 8) + ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")[eighths % 8]
-    return line((blocks.ljust(width), style))
-
-
-def name_others(count: int) -> str:
-    """How many experts are not shown."""
-    return f"and {'1 other' if count == 1 else f'{count:,} others'}"
-
-
 def split_rows(rows: Sequence[Row]) -> tuple[Sequence[Row], int]:
     """The first rows of a table, all of them if they are few, and how many are left out."""
     kept = len(rows) if len(rows) <= MOST_ROWS + 1 else MOST_ROWS
     return rows[:kept], len(rows) - kept
 
 
-def count_left_out(shown: Table, count: int, what: str = "") -> Group:
+def count_left_out(shown: Block, count: int, what: str = "") -> Group:
     """The table and, below it, how many rows it leaves out. `what` describes the rows that it shows."""
     from rich.console import Group
 
     return Group(shown, *([line((f"{what}{name_others(count)}: --json has them all", FAINT))] if count else ()))
 
 
-def short_table(*columns: str, rows: Sequence[Sequence[RenderableType]], what: str = "", **more: Any) -> Group:
+def short_table(*columns: str, rows: Sequence[Sequence[Block]], what: str = "", **more: Any) -> Group:
     """A table of the first rows, and how many are left out; `what` describes the rows that it shows."""
     first, left_out = split_rows(rows)
     return count_left_out(table(*columns, rows=first, **more), left_out, what)
-
-
-def colour_of(index: int) -> str:
-    """The colour of the expert at that place among the router's experts."""
-    return find_colour(index).terminal
-
-
-def size(count: float) -> str:
-    """Bytes for people: 512 B, 1.5 kB, 3.0 GB."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"
-
-
-def percent(share: float | None) -> str:
-    """A share as a percentage, or a dash where there is none."""
-    return "–" if share is None else f"{100 * share:.1f} %"
 
 
 def saved_line(path: object, count: float, kind: str = "saved to") -> Text:
@@ -260,19 +215,82 @@ def saved_line(path: object, count: float, kind: str = "saved to") -> Text:
     return line((f"{kind} ", ""), (str(path), "bold"), (f"  {size(count)}", FAINT))
 
 
-def printable(text: str) -> str:
-    """Replace control characters by visible symbols, so that no text can control the terminal."""
-    return text if text.isprintable() else "".join(map(_picture, text))
+# progress on a terminal -------------------------------------------------------------------------------------------------
+
+BAR_DELAY_S = 1.5  # a fit that takes longer shows a bar
 
 
-def one_line(text: str, width: int) -> str:
-    """The text on one line of at most `width` characters."""
-    text = printable(" ".join(text[: 4 * width].split()))
-    return text if len(text) <= width else text[: width - 1] + "…"
+@contextmanager
+def solving(out: Output, arithmetic: Arithmetic | None = None) -> Iterator[None]:
+    """Fits in this context use that arithmetic, under a spinner that becomes a bar if they take long."""
+    from ir3de.scorers.arithmetic import using
+
+    if not out.shows_progress:
+        with using(arithmetic):
+            yield
+        return
+    begun, move = perf_counter(), None
+    with ExitStack() as shown:
+        shown.enter_context(out.spinner("solving"))
+
+        def report(doing: str, done: int, of: int) -> None:
+            nonlocal move
+            if move is None and perf_counter() - begun > BAR_DELAY_S:
+                shown.close()
+                move = _bar(out, shown)
+            if move is not None:
+                move(doing, done, of)
+
+        with using(arithmetic, progress=report):
+            yield
 
 
-def _picture(character: str) -> str:
-    point = ord(character)
-    if point < 0x20 and character != "\n":
-        return chr(0x2400 + point)
-    return "\ufffd" if 0x7F <= point <= 0x9F or 0xD800 <= point <= 0xDFFF or character in BIDI_CONTROLS else character
+def _bar(out: Output, shown: ExitStack) -> Callable[[str, int, int], None]:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from ir3de.scorers.arithmetic import TRIALS
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=30, complete_style="cyan", finished_style="green"),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[unit]}", markup=False),
+        TextColumn("{task.fields[rate]}", markup=False, style="progress.data.speed"),
+        TimeRemainingColumn(),
+    )
+    progress = shown.enter_context(Progress(*columns, console=out.progress_console, transient=True))
+    task = progress.add_task("solving", total=None, rate="", unit="")
+    step, begun, before = "", 0.0, 0
+
+    def move(doing: str, done: int, of: int) -> None:
+        nonlocal step, begun, before
+        if done == 0 or doing != step:  # the next step has its own rate
+            step, begun, before = doing, perf_counter(), done
+            description, unit = ("tuning", doing) if doing == TRIALS else (f"solving: {doing}", "rows")
+            progress.reset(task, total=of, description=description, rate="", unit=unit)
+        rate = (done - before) / max(perf_counter() - begun, 1e-9)
+        progress.update(task, completed=done, total=of, rate=f"{rate:,.0f}/s" if rate else "")
+
+    return move
+
+
+@contextmanager
+def reading(out: Output, description: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """A bar of the bytes read, on a terminal; yields the callback for `on_bytes`."""
+    if not out.shows_progress:
+        yield lambda more: None
+        return
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.table import Column
+
+    whole = Column(no_wrap=True)  # on a narrow terminal the bar gets shorter, not the numbers
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=30, complete_style="cyan", finished_style="green"),
+        DownloadColumn(table_column=whole),
+        TransferSpeedColumn(table_column=whole),
+        TimeRemainingColumn(table_column=whole),
+    )
+    with Progress(*columns, console=out.progress_console, transient=True) as progress:
+        task = progress.add_task(description, total=total)
+        yield lambda more: progress.advance(task, more)

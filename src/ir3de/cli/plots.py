@@ -8,35 +8,31 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ir3de.cli.formats import FAINT, colour_of, line, percent
 from ir3de.cli.options import check_suffix
-from ir3de.cli.output import FAINT, Result, colour_of, heading, line, percent, table
+from ir3de.cli.output import Block, Result, heading, table
 from ir3de.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from rich.table import Table
-    from rich.text import Text
-
 Document = Mapping[str, Any]
 
-WIDTH, HEIGHT = 60, 14  # of the picture, in characters
 MAX_SHARE_COLUMNS = 5  # experts that have columns of their own
 MAX_SINGLES = 5  # experts that have rows of their own
 OTHER_COLUMNS_WIDTH = 56  # weight, quality, cost, mix, the other experts, policy
-ROUTER, SINGLE, MIX, ORACLE = "●", "○", "·", "◇"
 
 
-def view_frontier(found: Document, width: int, target: Path | None) -> Iterator[Any]:
-    """The table, the picture, and the file of the drawn one."""
+def view_frontier(found: Document, width: int, target: Path | None) -> Iterator[Block]:
+    """The table, its references, and the file of the plot."""
     means = f"quality and {found['unit']} per prompt, mean over the domains of {found['prompts']:,} prompts\n"
     yield from (heading("Frontier"), line((means, FAINT)))
     yield Result(_points_table(found, width))
-    yield from ("", *_draw_picture(found), _references_table(found))
+    yield from ("", _references_table(found))
     if target is not None:
         yield line(("drawn in ", ""), (str(target), "bold"))
 
 
-def _points_table(found: Document, width: int) -> Table:
+def _points_table(found: Document, width: int) -> Block:
     """One row per weight: quality, cost, the best random mix at that cost, and the experts' shares of the prompts."""
     experts = _choose_columns(found, width - OTHER_COLUMNS_WIDTH)
     others = [name for name in found["experts"] if name not in experts]
@@ -72,7 +68,7 @@ def _choose_columns(found: Document, room: int) -> list[str]:
     return [name for name in found["experts"] if name in chosen]
 
 
-def _format_share(share: float, colour: str) -> Text:
+def _format_share(share: float, colour: str) -> Block:
     return line((f"{100 * share:.0f} %", colour) if share else ("·", FAINT))
 
 
@@ -80,55 +76,18 @@ def _count_others(others: Sequence[object]) -> str:
     return "1 other" if len(others) == 1 else f"{len(others)} others"
 
 
-def _references_table(found: Document) -> Table:
+def _references_table(found: Document) -> Block:
     """The references of the frontier; of the single experts the best few."""
     by_quality = sorted(found["singles"].items(), key=lambda one: (-one[1]["quality"], one[1]["cost"]))
     kept, others = by_quality[:MAX_SINGLES], by_quality[MAX_SINGLES:]
-    spots = [(SINGLE, f"always {name}", spot) for name, spot in kept]
-    rows = [(mark, name, percent(spot["quality"]), f"{spot['cost']:.4g}") for mark, name, spot in spots]
+    rows = [(f"always {name}", percent(spot["quality"]), f"{spot['cost']:.4g}") for name, spot in kept]
     if others:
         low, high = (f"{find(spot['cost'] for _, spot in others):.4g}" for find in (min, max))
         between = low if low == high else f"{low} – {high}"
-        rows.append((SINGLE, f"and {_count_others(others)}", f"≤ {percent(others[0][1]['quality'])}", between))
-    for mark, name, spot in (("", "a random expert", found["uniform"]), (ORACLE, "an oracle", found["oracle"][0])):
-        rows.append((mark, name, percent(spot["quality"]), f"{spot['cost']:.4g}"))
-    return table("", "compared with", "quality", found["unit"], right=("quality", found["unit"]), rows=rows)
-
-
-def _draw_picture(found: Document) -> Iterator[Text]:
-    """Quality upwards, cost to the right, one character per point."""
-    singles = list(found["singles"].values())
-    everything = [*found["points"], *singles, *found["oracle"]]
-    right = max(spot["cost"] for spot in everything) or 1.0
-    top = max(1.0, *(spot["quality"] for spot in everything))
-    cells: dict[tuple[int, int], tuple[str, str]] = {}
-
-    def put(spots: Sequence[Document], mark: str, style: str) -> None:
-        for spot in spots:
-            column, row = round(spot["cost"] / right * (WIDTH - 1)), round(spot["quality"] / top * (HEIGHT - 1))
-            cells[min(max(column, 0), WIDTH - 1), min(max(row, 0), HEIGHT - 1)] = (mark, style)
-
-    put(_list_mixes(found, right), MIX, FAINT)
-    put(singles, SINGLE, "")
-    put(found["oracle"], ORACLE, "yellow")
-    put(found["points"], ROUTER, "bold cyan")
-    for row in reversed(range(HEIGHT)):
-        label = percent(top) if row == HEIGHT - 1 else percent(0.0) if row == 0 else ""
-        drawn = [cells.get((column, row), (" ", "")) for column in range(WIDTH)]
-        yield line((f"{label:>8} │", FAINT), *drawn)
-    yield line((f"{'':8} └{'─' * WIDTH}", FAINT))
-    yield line((f"{'0':>10}{found['unit'] + ' per prompt':^{WIDTH - 10}}{right:>9.4g}", FAINT))
-    legend = f"{ROUTER} this router   {SINGLE} always one expert   {MIX} random mix   {ORACLE} an oracle"
-    yield line((f"{'':10}{legend}\n", FAINT))
-
-
-def _list_mixes(found: Document, right: float) -> list[Document]:
-    """The line of the random mixes, one point per column."""
-    from ir3de.evaluation.frontier import CostQuality, interpolate_mix
-
-    mix = [CostQuality(**spot) for spot in found["mix"]]
-    costs = [right * column / (WIDTH - 1) for column in range(WIDTH)]
-    return [{"cost": cost, "quality": interpolate_mix(mix, cost)} for cost in costs if cost >= mix[0].cost]
+        rows.append((f"and {_count_others(others)}", f"≤ {percent(others[0][1]['quality'])}", between))
+    for name, spot in (("a random expert", found["uniform"]), ("an oracle", found["oracle"][0])):
+        rows.append((name, percent(spot["quality"]), f"{spot['cost']:.4g}"))
+    return table("compared with", "quality", found["unit"], right=("quality", found["unit"]), rows=rows)
 
 
 # matplotlib ---------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ Help and completion list it without importing the package. A command of ir3de is
 
 from ir3de.cli.accuracy import effects_table
 from ir3de.cli.commands.explain import show_explanation
+from ir3de.cli.formats import FAINT, bar, colour_of, json_text, line, percent, size
 from ir3de.cli.group import refuse_other_name
 from ir3de.cli.hints import is_router
 from ir3de.cli.options import (
@@ -20,22 +21,7 @@ from ir3de.cli.options import (
     output_options,
     refuse_existing,
 )
-from ir3de.cli.output import (
-    FAINT,
-    Output,
-    bar,
-    colour_of,
-    count_left_out,
-    facts,
-    heading,
-    hint,
-    json_text,
-    line,
-    percent,
-    size,
-    split_rows,
-    table,
-)
+from ir3de.cli.output import Output, count_left_out, facts, heading, hint, split_rows, table
 
 __all__ = [
     "FAINT",

@@ -11,25 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ir3de.cli.decisions import NONE_FITS
-from ir3de.cli.output import (
-    FAINT,
-    PIPE_WIDTH,
-    Output,
-    bar,
-    colour_of,
-    count_left_out,
-    heading,
-    line,
-    one_line,
-    percent,
-    table,
-)  # fmt: skip
+from ir3de.cli.formats import FAINT, bar, colour_of, line, one_line, percent
+from ir3de.cli.output import PIPE_WIDTH, Block, Output, count_left_out, heading, table
 
 if TYPE_CHECKING:
-    from rich.console import Group, RenderableType
-    from rich.table import Table
-    from rich.text import Text
-
     from ir3de.evaluation import Contender, Estimate, Proof
     from ir3de.router import Router
 
@@ -84,7 +69,7 @@ def _short(number: str) -> str:
     return f"{float(number):.3g}"
 
 
-def trials_table(trials: Sequence[Trial], most: int | None = None) -> Group:
+def trials_table(trials: Sequence[Trial], most: int | None = None) -> Block:
     """Each trial in few words, best first, the chosen one marked; with `most`, only the best and the chosen."""
     right = ("accuracy, %", "first 32", "log loss")
     shown = table("", "scorer", "selector", *right, right=right)
@@ -172,7 +157,7 @@ def _subtract(one: Trial, other: Trial, name: str) -> str:
 MAX_PROMPT_CHARACTERS = 60
 
 
-def view_change(document: Mapping[str, Any]) -> Iterator[Any]:
+def view_change(document: Mapping[str, Any]) -> Iterator[Block]:
     """Scorer, accuracy and confidence before and after, and the prompts that go elsewhere."""
     was, now = _list_figures(document["before"]), _list_figures(document["after"])
     now["scorer"] = "as before" if now["scorer"] == was["scorer"] else now["scorer"]
@@ -254,7 +239,7 @@ def prove_fit(router: Router, out: Output, **how: Any) -> Proven:
             return Proven(None, str(error))
 
 
-def view_proof(proven: Proven, experts: Sequence[str], width: int) -> Iterator[Any]:
+def view_proof(proven: Proven, experts: Sequence[str], width: int) -> Iterator[Block]:
     """The proof in about twenty lines."""
     proof = proven.proof
     if proof is None:
@@ -269,7 +254,7 @@ def view_proof(proven: Proven, experts: Sequence[str], width: int) -> Iterator[A
     yield from (line((note, FAINT)) for note in proof.notes[1:] if note not in proof.verdict)
 
 
-def _accuracy_table(proof: Proof, width: int = PIPE_WIDTH) -> Table:
+def _accuracy_table(proof: Proof, width: int = PIPE_WIDTH) -> Block:
     """The router and its rivals on the same prompts."""
     from ir3de.evaluation.proof import differs_by_expert
 
@@ -278,7 +263,7 @@ def _accuracy_table(proof: Proof, width: int = PIPE_WIDTH) -> Table:
     right = ["accuracy", "95 %", *["mean over experts"] * has_means, "router leads by"]
     shown = table("on the same prompts", right[0], *[""] * has_bars, *right[1:], right=right)
 
-    def add(name: str, one: Proof | Contender, style: str, lead: RenderableType) -> None:
+    def add(name: str, one: Proof | Contender, style: str, lead: Any) -> None:
         found = one.accuracy
         bars = [bar(found.value, BAR_WIDTH, style)] * has_bars
         means = [percent(one.mean_accuracy.value)] * has_means
@@ -291,13 +276,13 @@ def _accuracy_table(proof: Proof, width: int = PIPE_WIDTH) -> Table:
     return shown
 
 
-def _lead(found: Estimate) -> Text:
+def _lead(found: Estimate) -> Block:
     colour = "green" if found.low > 0 else "red" if found.high < 0 else "yellow"
     interval = f"({100 * found.low:+.1f} to {100 * found.high:+.1f})"
     return line((f"{100 * found.value:+.1f} ", colour), (interval, FAINT))
 
 
-def _confused_table(proof: Proof, experts: Sequence[str], width: int) -> Table:
+def _confused_table(proof: Proof, experts: Sequence[str], width: int) -> Block:
     """The most frequent mistakes, each with the prompt that was most confidently routed wrong."""
     shown = table("prompts of", "went to", "held out", "for instance", right=("held out",))
     pairs = proof.confused[:SHOWN_PAIRS]
@@ -315,7 +300,7 @@ def _confused_table(proof: Proof, experts: Sequence[str], width: int) -> Table:
     return shown
 
 
-def _summarise(proof: Proof, width: int) -> Table:
+def _summarise(proof: Proof, width: int) -> Block:
     """Findings with their titles in the first column, so that long lines continue in the second."""
     from rich.table import Table
 
@@ -327,7 +312,7 @@ def _summarise(proof: Proof, width: int) -> Table:
     return shown
 
 
-def _list_findings(proof: Proof, width: int) -> Iterator[tuple[str, Text]]:
+def _list_findings(proof: Proof, width: int) -> Iterator[tuple[str, Block]]:
     """The abstentions, the value of more prompts, and the verdict."""
     from ir3de.evaluation.proof import judge, judge_curve
 

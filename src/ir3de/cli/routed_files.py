@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from ir3de.cli.decisions import DECISION_FIELD
+from ir3de.cli.formats import json_text
 from ir3de.cli.options import refuse_existing
-from ir3de.cli.output import json_text
 from ir3de.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:

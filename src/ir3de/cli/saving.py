@@ -11,9 +11,10 @@ import click
 
 from ir3de.cli.counting import CountedDomain, domains_table, warn_of_skipped
 from ir3de.cli.domains import list_repeats
+from ir3de.cli.formats import FAINT, line, percent
 from ir3de.cli.options import refuse_existing
 from ir3de.cli.outcomes import view_means
-from ir3de.cli.output import FAINT, Output, hint, line, percent, saved_line
+from ir3de.cli.output import Block, Output, hint, saved_line
 from ir3de.cli.proof import (
     Proven,
     describe_choice,
@@ -25,8 +26,6 @@ from ir3de.cli.proof import (
 )  # fmt: skip
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
     from ir3de.corpora.repeats import Repeats
     from ir3de.evaluation.change import ChangeReport
     from ir3de.router import Router
@@ -138,7 +137,7 @@ def _save_folders(out: Output, router: Router, folders: list[Path]) -> tuple[Map
 
 def _view_fit(
     document: Mapping[str, Any], router: Router, seconds: float, header: Mapping[str, Any], *, tuned: bool
-) -> Iterator[Any]:
+) -> Iterator[Block]:
     """The trials, the change or the choice of the fit; then how long it took, and what confidence means."""
     if tuned:
         yield from (trials_table(document["trials"]), line((why_chosen(document["trials"]), "")), "")
@@ -152,14 +151,14 @@ def _view_fit(
     yield from view_confidence(router)
 
 
-def _view_outcomes(header: Mapping[str, Any], router: Router, seconds: float, out: Output) -> Iterator[Any]:
+def _view_outcomes(header: Mapping[str, Any], router: Router, seconds: float, out: Output) -> Iterator[Block]:
     yield from (*view_means(header, router, out.console.width), "")
     many, scores = len(router.experts), sum(expert["prompts"] for expert in header["experts"])
     done = f"fitted {many} model{'s' * (many > 1)} from {scores:,} scores in {seconds:.2f} s"
     yield line((done, ""), (f"  {router.scorer}", FAINT))
 
 
-def view_confidence(router: Router) -> Iterator[Text]:
+def view_confidence(router: Router) -> Iterator[Block]:
     """Whether confidence is calibrated, and below which confidence the router abstains."""
     if router.kind == "outcomes":
         what = "is the expected score of the model"

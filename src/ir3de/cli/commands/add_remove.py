@@ -15,8 +15,7 @@ from ir3de.cli.costs import GivenCosts, complete_costs, cost_options
 from ir3de.cli.counting import check_sources, count_domain
 from ir3de.cli.domains import GivenDomains, described_domains
 from ir3de.cli.outcomes import outcome_rows
-from ir3de.cli.output import Output, hint
-from ir3de.cli.progress import solving
+from ir3de.cli.output import Output, hint, solving
 from ir3de.cli.saving import changing, load_router, save_and_report
 from ir3de.errors import InputError, UnknownExpertError, name_some
 

@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from ir3de.cli.formats import FAINT, line
 from ir3de.cli.options import force_option, number_option, output_options, refuse_existing, router_argument
-from ir3de.cli.output import FAINT, Output, Result, count_left_out, hint, line, split_rows, table
+from ir3de.cli.output import Block, Output, Result, count_left_out, hint, split_rows, table
 from ir3de.cli.saving import load_router
 from ir3de.errors import ArtifactError, InputError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
     from ir3de.files.ledger import Entry, History
 
 MAX_TABLE_COLUMNS = 1_000  # columns of a terminal
@@ -49,7 +46,7 @@ def ledger(router_path: Path, expert: str | None, out: Output) -> None:
         out.note("", hint(f"ir3de remove {router_path} EXPERT --contribution ID", "to remove one:"))
 
 
-def _listing(entries: Sequence[Entry], console: Console) -> Table:
+def _listing(entries: Sequence[Entry], console: Any) -> Block:
     """One row an entry; without enough room, hashes and then the number of prompts are omitted."""
     columns = ("#", "when", "what", "expert", "contribution", "owner", "prompts", "hash", "router")
     rows, unbounded = [_row(entry) for entry in entries], console.options.update(max_width=MAX_TABLE_COLUMNS)
@@ -61,7 +58,7 @@ def _listing(entries: Sequence[Entry], console: Console) -> Table:
     return listing
 
 
-def _row(entry: Entry) -> tuple[Text | str, ...]:
+def _row(entry: Entry) -> tuple[Block, ...]:
     change, given = entry.change, entry.change.given
     return (
         str(entry.entry),

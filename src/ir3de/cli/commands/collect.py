@@ -21,7 +21,8 @@ from ir3de.cli.counting import (
     warn_of_skipped,
 )  # fmt: skip
 from ir3de.cli.domains import DomainTexts, GivenDomains
-from ir3de.cli.output import Output, Result, facts, hint, line, saved_line
+from ir3de.cli.formats import line
+from ir3de.cli.output import Output, Result, facts, hint, saved_line
 from ir3de.errors import InputError
 
 if TYPE_CHECKING:

@@ -14,14 +14,13 @@ from ir3de.cli.accuracy import headline, recall_table
 from ir3de.cli.commands.explain import show_explanation
 from ir3de.cli.counting import count_domain, domains_table
 from ir3de.cli.decisions import name_expert
+from ir3de.cli.formats import bar, line, percent
 from ir3de.cli.options import TextOptions, force_option, output_options, refuse_existing
-from ir3de.cli.output import Output, Result, bar, heading, hint, line, percent, table
+from ir3de.cli.output import Block, Output, Result, heading, hint, table
 from ir3de.cli.proof import describe_choice
 from ir3de.errors import InputError
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from ir3de.router import Router
     from ir3de.routing.decision import Decision
 
@@ -112,7 +111,7 @@ def demo(target: Path | None, write: Path | None, force: bool, out: Output) -> N
     out.note(hint(f"ir3de fit my-router {prompts}", "  fit your own    "))
 
 
-def _view_figures(document: Mapping[str, Any], router: Router) -> Iterator[Any]:
+def _view_figures(document: Mapping[str, Any], router: Router) -> Iterator[Block]:
     """The fit, its accuracy and some routed prompts."""
     counted, report = document["counted"], document["evaluation"]
     seconds = document["solve_seconds"] + sum(domain["seconds"] for domain in counted)
@@ -179,7 +178,7 @@ def _time_route(router: Router, text: str) -> tuple[Decision, float]:
     return decision, median(times)
 
 
-def _routed_table(routed: Iterable[Mapping[str, Any]], experts: Sequence[str]) -> Table:
+def _routed_table(routed: Iterable[Mapping[str, Any]], experts: Sequence[str]) -> Block:
     made = table("prompt", "expert", "confidence", "", "µs", right=("confidence", "µs"))
     for row in routed:
         name, colour = name_expert(row, experts)

@@ -10,9 +10,10 @@ from typing import Literal
 
 import click
 
+from ir3de.cli.formats import FAINT, line
 from ir3de.cli.group import KNOWN_PLUGINS
 from ir3de.cli.options import output_options
-from ir3de.cli.output import FAINT, Output, Result, line, table
+from ir3de.cli.output import Output, Result, table
 from ir3de.errors import IR3DEError, name_extra
 from ir3de.files.atomic import count_cores
 from ir3de.files.package import VERSION

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ir3de.cli.formats import FAINT, line, size
 from ir3de.cli.options import force_option, number_option, output_options
-from ir3de.cli.output import FAINT, Output, hint, line, size, table
+from ir3de.cli.output import Output, hint, table
 
 if TYPE_CHECKING:
     from ir3de.embedding import Embedding

@@ -16,10 +16,10 @@ from ir3de.cli import accuracy, options
 from ir3de.cli.costs import once_weight_option, weigh
 from ir3de.cli.counting import check_sources, holdout_option
 from ir3de.cli.domains import DomainTexts, GivenDomains, given_domains, read_prompts
+from ir3de.cli.formats import line
 from ir3de.cli.outcomes import outcome_rows, view_outcomes
-from ir3de.cli.output import Output, Result, heading, line
+from ir3de.cli.output import Block, Output, Result, heading, reading
 from ir3de.cli.plots import draw_frontier, draw_reliability, parse_plot_path, require_matplotlib, view_frontier
-from ir3de.cli.progress import reading
 from ir3de.cli.saving import load_router
 from ir3de.errors import InputError
 
@@ -286,7 +286,7 @@ def _open_prompts(
 
 def _view_evaluation(
     document: Mapping[str, Any], router: Router, out: Output, plot: Path | None, frontier_plot: Path | None
-) -> Iterator[Any]:
+) -> Iterator[Block]:
     yield from accuracy.view_report(document, out)
     if plot is not None:
         yield line(("drawn to ", ""), (str(plot), "bold"))

@@ -13,30 +13,14 @@ from ir3de.cli import decisions
 from ir3de.cli.commands.route import refuse_prompt_and_chat
 from ir3de.cli.costs import once_weight_option, warn_of_idle_weights
 from ir3de.cli.decisions import format_value, name_expert, why_abstained
+from ir3de.cli.formats import FAINT, bar, colour_of, line, one_line, percent, printable
 from ir3de.cli.hints import router_before_prompt
 from ir3de.cli.options import chat_option, number_option, output_options, router_argument
-from ir3de.cli.output import (
-    FAINT,
-    NARROW_WIDTH,
-    Output,
-    Result,
-    bar,
-    colour_of,
-    heading,
-    line,
-    one_line,
-    percent,
-    printable,
-    table,
-)  # fmt: skip
+from ir3de.cli.output import NARROW_WIDTH, Block, Output, Result, heading, table
 from ir3de.cli.saving import load_router
 from ir3de.errors import InputError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
     from ir3de.router import Router
     from ir3de.routing.explanation import Explanation, WordSum
     from ir3de.routing.turn_explanation import TurnExplanation
@@ -108,7 +92,7 @@ def _show_turn(out: Output, router: Router, found: TurnExplanation, text: str, r
         out.note(*_word_table(found.deciding, rows, out.console.width))
 
 
-def _weights_table(explanation: TurnExplanation, width: int) -> Table:
+def _weights_table(explanation: TurnExplanation, width: int) -> Block:
     """The weight of each turn, for or against the chosen expert."""
     shown = table("turn", "weight", "lead", "text", right=("turn", "weight", "lead"))
     for weight in explanation.weights:
@@ -144,7 +128,7 @@ def show_explanation(out: Output, router: Router, explanation: Explanation, rows
 
 def _view_explanation(
     out: Output, router: Router, explanation: Explanation, decision: Mapping[str, Any]
-) -> Iterator[Any]:
+) -> Iterator[Block]:
     expert, summary = line(name_expert(decision, router.experts)), line((printable(explanation.summary), ""))
     if not decision["counted"]:
         yield from (Result(expert), Result(summary))
@@ -159,7 +143,7 @@ def _view_explanation(
         yield from ("", decisions.utility_table(decision, router))
 
 
-def _view_details(explanation: Explanation, decision: Mapping[str, Any], rows: int, width: int) -> Iterator[Any]:
+def _view_details(explanation: Explanation, decision: Mapping[str, Any], rows: int, width: int) -> Iterator[Block]:
     """Why the prompt is out of domain, the experts of a mixed prompt, and the table of words."""
     if not decision["counted"]:
         return
@@ -172,7 +156,7 @@ def _view_details(explanation: Explanation, decision: Mapping[str, Any], rows: i
         yield from _word_table(explanation, rows, width)
 
 
-def _name_sentences(explanation: Explanation) -> Iterator[Text]:
+def _name_sentences(explanation: Explanation) -> Iterator[Block]:
     """The sentences that clearly speak for an expert, each with it."""
     for found in explanation.sentences:
         if found.expert is not None:
@@ -180,7 +164,7 @@ def _name_sentences(explanation: Explanation) -> Iterator[Text]:
             yield line((f"  {found.expert}  ", colour), (one_line(found.text, SENTENCE_CHARS), FAINT))
 
 
-def _describe_strangeness(explanation: Explanation) -> Text:
+def _describe_strangeness(explanation: Explanation) -> Block:
     """The probability that the prompt is in domain, and the evidence against it."""
     decision = explanation.decision
     share = decision.in_domain or 0.0
@@ -194,7 +178,7 @@ def _describe_strangeness(explanation: Explanation) -> Text:
     return line(*parts)
 
 
-def _draw_words(out: Output, explanation: Explanation) -> Iterator[Text]:
+def _draw_words(out: Output, explanation: Explanation) -> Iterator[Block]:
     """The prompt, its words in colours, or with marks below them where there are no colours."""
     if out.console.color_system is not None and not out.console.no_color:
         yield line(*((printable(word.text), _style(word, explanation)) for word in explanation.words))
@@ -228,7 +212,7 @@ def _strength(contribution: float, explanation: Explanation) -> float:
     return abs(contribution) / strongest if strongest else 0.0
 
 
-def _mark_words(explanation: Explanation, console: Console) -> Iterator[Text]:
+def _mark_words(explanation: Explanation, console: Any) -> Iterator[Block]:
     """The prompt in lines. Below a word that speaks for the best expert stands +, for the next one -.
 
     Below a strong word there is one under every character.
@@ -245,7 +229,7 @@ def _mark_words(explanation: Explanation, console: Console) -> Iterator[Text]:
         yield from (line((part.plain, "")), line((_marks(part), FAINT)))
 
 
-def _marks(part: Text) -> str:
+def _marks(part: Any) -> str:
     """The marks below a line, as wide as what is above them."""
     from rich.cells import cell_len
 
@@ -256,7 +240,7 @@ def _marks(part: Text) -> str:
     return "".join(" " if character == " " else mark * cell_len(character) for character, mark in cells).rstrip()
 
 
-def _legend(explanation: Explanation, document: Mapping[str, Any], width: int) -> Text:
+def _legend(explanation: Explanation, document: Mapping[str, Any], width: int) -> Block:
     """The experts that are compared with their probability or expected score, best first, and how many more there are.
 
     Where the router abstained, the default expert comes first. A line is never broken inside an expert.
@@ -284,7 +268,7 @@ def _legend(explanation: Explanation, document: Mapping[str, Any], width: int) -
     return line(*parts)
 
 
-def _word_table(explanation: Explanation, rows: int, width: int) -> tuple[Text, Table]:
+def _word_table(explanation: Explanation, rows: int, width: int) -> tuple[Block, Block]:
     """A title, and the strongest words: their contributions, and what they give to each expert.
 
     Equal words are one row. The other words follow together, so that the rows add up to the lead.

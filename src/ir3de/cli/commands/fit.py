@@ -16,9 +16,9 @@ from ir3de.cli import options
 from ir3de.cli.costs import GivenCosts, complete_costs, cost_options
 from ir3de.cli.counting import check_sources, count_background, count_domain, hold_out, holdout_option, load_embedding
 from ir3de.cli.domains import GivenDomains, described_domains
+from ir3de.cli.formats import line
 from ir3de.cli.outcomes import describe_reached, outcome_rows
-from ir3de.cli.output import Output, line
-from ir3de.cli.progress import solving
+from ir3de.cli.output import Output, solving
 from ir3de.cli.proof import prove_fit
 from ir3de.cli.saving import free_folders, save_and_report
 

@@ -9,20 +9,10 @@ from typing import Any
 import click
 
 from ir3de.cli.commands.collect import describe_contribution, list_contribution_facts
+from ir3de.cli.formats import FAINT, line, percent, size
 from ir3de.cli.options import output_options
 from ir3de.cli.outcomes import describe_share, view_means
-from ir3de.cli.output import (
-    FAINT,
-    NARROW_WIDTH,
-    Output,
-    Result,
-    facts,
-    heading,
-    line,
-    percent,
-    short_table,
-    size,
-)  # fmt: skip
+from ir3de.cli.output import NARROW_WIDTH, Block, Output, Result, facts, heading, short_table
 from ir3de.cli.proof import trials_table
 from ir3de.cli.saving import load_router
 
@@ -79,7 +69,7 @@ def _inspect_router(path: Path, out: Output) -> None:
         raise ArtifactError(f"the router at {path} is not whole ({broken}): copy it again from where it came from")
 
 
-def _view_router(document: Mapping[str, Any], more: Mapping[str, Any], out: Output) -> Iterator[Any]:
+def _view_router(document: Mapping[str, Any], more: Mapping[str, Any], out: Output) -> Iterator[Block]:
     embedding, policy = document["embedding"] or {}, document["policy"] or {}
     kind = "serving copy of a router: it can route, but not change" if document["serving"] else "router"
     kind += ", fitted from outcomes" if "outcomes" in document else ""

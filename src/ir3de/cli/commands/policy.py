@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ir3de.cli.costs import KINDS, MOST_NAMED, GivenCosts, complete_costs, cost_options, list_amounts, weight_option
+from ir3de.cli.formats import FAINT, colour_of, line, percent
 from ir3de.cli.options import output_options, router_argument
 from ir3de.cli.outcomes import describe_share
-from ir3de.cli.output import FAINT, Output, Result, colour_of, facts, line, percent, table
+from ir3de.cli.output import Block, Output, Result, facts, table
 from ir3de.cli.saving import changing, load_router
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from ir3de.router import Router
 
 
@@ -68,7 +67,7 @@ def policy(
     out.show(document, _view_policy(document, router))
 
 
-def _view_policy(document: Mapping[str, Any], router: Router) -> Iterator[Any]:
+def _view_policy(document: Mapping[str, Any], router: Router) -> Iterator[Block]:
     never = "only without a known token" if router.kind == "outcomes" else "on prompts out of domain"
     threshold, weights = document["threshold"], document["weights"]
     share = document.get("strong_share")
@@ -83,7 +82,7 @@ def _view_policy(document: Mapping[str, Any], router: Router) -> Iterator[Any]:
     yield from ("", _costs_table(document["costs"], router))
 
 
-def _costs_table(costs: Mapping[str, Mapping[str, float]], router: Router) -> Table:
+def _costs_table(costs: Mapping[str, Mapping[str, float]], router: Router) -> Block:
     """The costs of each expert, and their penalty."""
     penalties = router.policy.penalties(router.experts) or [0.0] * len(router.experts)
     shown = table("expert", *KINDS, "penalty", right=(*KINDS, "penalty"))

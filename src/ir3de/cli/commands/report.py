@@ -14,7 +14,8 @@ import click
 from ir3de.cli import options
 from ir3de.cli.commands.doctor import version_of
 from ir3de.cli.domains import GivenDomains, given_domains, list_repeats, read_prompts
-from ir3de.cli.output import Output, Result, hint, line, saved_line
+from ir3de.cli.formats import line
+from ir3de.cli.output import Output, Result, hint, saved_line
 from ir3de.cli.proof import write_serve_command
 from ir3de.cli.saving import load_router
 

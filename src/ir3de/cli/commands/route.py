@@ -13,9 +13,9 @@ import click
 from ir3de.cli import decisions, hints
 from ir3de.cli.costs import once_weight_option, warn_of_idle_weights
 from ir3de.cli.decisions import DECISION_FIELD, NONE_FITS, describe_chat, describe_decision, name_expert
+from ir3de.cli.formats import FAINT, json_text, line, name_others, one_line, percent
 from ir3de.cli.options import chat_option, field_option, force_option, number_option, output_options, router_argument
-from ir3de.cli.output import FAINT, Output, json_text, line, name_others, one_line, percent, split_rows
-from ir3de.cli.progress import reading
+from ir3de.cli.output import Block, Output, reading, split_rows
 from ir3de.cli.routed_files import check_target, open_routed
 from ir3de.cli.saving import load_router
 from ir3de.errors import InputError
@@ -198,7 +198,7 @@ def _write(target: Path, routed: Iterable[Routed], top: int | None, out: Output)
     out.show(document, _view_counts(document))
 
 
-def _view_counts(document: Mapping[str, Any]) -> Iterator[Any]:
+def _view_counts(document: Mapping[str, Any]) -> Iterator[Block]:
     total = document["rows"]
     yield line((f"{total:,} rows routed to ", ""), (document["output"], "bold"))
     most, left_out = split_rows(sorted(document["experts"].items(), key=lambda pair: -pair[1]))

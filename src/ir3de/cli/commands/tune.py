@@ -14,9 +14,9 @@ import click
 from ir3de.cli import hints, options
 from ir3de.cli.counting import check_sources
 from ir3de.cli.domains import GivenDomains, given_domains, read_prompts
+from ir3de.cli.formats import FAINT, bar, line, percent
 from ir3de.cli.outcomes import describe_reached, describe_share
-from ir3de.cli.output import FAINT, Output, Result, bar, hint, line, percent, table
-from ir3de.cli.progress import solving
+from ir3de.cli.output import Block, Output, Result, hint, solving, table
 from ir3de.cli.proof import in_few_words, trials_table, view_change, why_chosen
 from ir3de.cli.saving import changing, free_folders, load_router, measure_change, view_confidence
 from ir3de.errors import UnknownExpertError, name_some
@@ -73,7 +73,7 @@ def tune(
         out.note(*view_confidence(router), hint(f"ir3de calibrate {folder} NAME=PATH…", "next, with held-out prompts:"))
 
 
-def _view_tuning(document: Mapping[str, Any]) -> Iterator[Any]:
+def _view_tuning(document: Mapping[str, Any]) -> Iterator[Block]:
     """The trials, why one was chosen, and the router before and after."""
     yield from (trials_table(document["trials"]), "")
     if why := why_chosen(document["trials"]):
@@ -206,7 +206,7 @@ def _calibrate_share(
     out.show(document, (line((describe_reached(document), FAINT)), Result(chosen)))
 
 
-def _view_threshold(chosen: Mapping[str, Any]) -> Iterator[Any]:
+def _view_threshold(chosen: Mapping[str, Any]) -> Iterator[Block]:
     """The cost of each error rate, and the chosen threshold."""
     from ir3de.evaluation.threshold import count_needed_prompts
 
