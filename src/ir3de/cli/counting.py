@@ -274,7 +274,7 @@ def hold_out(
         if not texts:  # the expert has a description only
             train[name] = texts
             continue
-        read = list(read_prompts(name, texts, options.field, options.whole_files, out))
+        read = list(read_prompts(name, texts, options, out))
         kept, aside = split_held_out({name: read}, share)
         if read and not kept[name]:
             raise InputError(f"--holdout {share:g} leaves no prompt of '{name}' to fit on: give it more prompts")

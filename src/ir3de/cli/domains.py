@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,11 +52,9 @@ class GivenDomains:
 
     def read(
         self,
-        field: str | None,
+        options: TextOptions,
         out: Output,
         *,
-        whole_files: bool = False,
-        skip_bad: int = 0,
         described: Collection[str] | None = None,
         with_statistics: bool = False,
     ) -> dict[str, DomainTexts]:
@@ -65,21 +63,28 @@ class GivenDomains:
         An argument in `described` names an expert that needs no texts; `described` is None if the command has no
         descriptions. In a folder of experts, .stats files count if `with_statistics`.
         """
-        self.check(field, described)
+        self.check(options.field, described)
         names = [one for one in self.sources if one in (described or ()) and "=" not in one]
         alone = [one for one in self.sources if "=" not in one and one not in names]
         if self.label is not None:
-            return {**dict.fromkeys(names, ()), **self._read_labelled(names, field, out, whole_files, skip_bad)}
+            return {**dict.fromkeys(names, ()), **self._read_labelled(names, options, out)}
         if alone and all(map(_is_folder, alone)):
             return self._find_experts(alone, with_statistics=with_statistics)
         return dict(parse_domains(None, None, self.sources, names_alone=described is not None))
+
+    def check_skipping(self, options: TextOptions) -> None:
+        """Reject --skip-bad without --label: the first broken record then ends the command."""
+        if options.skip_bad and self.label is None:
+            raise click.UsageError(
+                "--skip-bad skips rows of a file with --label: leave it out, or name the column of the expert"
+            )
 
     def read_to_count(
         self, texts: TextOptions, counting: Counting, descriptions: Mapping[str, str], out: Output
     ) -> dict[str, DomainTexts]:
         """As `read`; statistics files count too, and experts may have a description instead."""
-        how: Any = {"whole_files": texts.whole_files, "skip_bad": counting["skip_bad"], "described": descriptions}
-        found = self.read(texts.field, out, with_statistics=True, **how)
+        texts = replace(texts, skip_bad=counting["skip_bad"])
+        found = self.read(texts, out, described=descriptions, with_statistics=True)
         check_described(found, descriptions)
         return found
 
@@ -107,13 +112,6 @@ class GivenDomains:
 
         return None if self.label is None else find_repeats(_list_held(found))
 
-    def check_skipping(self, skip_bad: int) -> None:
-        """Reject --skip-bad without --label: the first broken record then ends the command."""
-        if skip_bad and self.label is None:
-            raise click.UsageError(
-                "--skip-bad skips rows of a file with --label: leave it out, or name the column of the expert"
-            )
-
     def check_counting(self, counting: Counting) -> None:
         """Reject options of counting that need separate files for each expert."""
         if self.label is None:
@@ -136,16 +134,15 @@ class GivenDomains:
                 found.setdefault(name, []).extend(paths)
         return dict(found)
 
-    def _read_labelled(
-        self, names: Collection[str], field: str | None, out: Output, whole_files: bool, skip_bad: int
-    ) -> dict[str, DomainTexts]:
+    def _read_labelled(self, names: Collection[str], options: TextOptions, out: Output) -> dict[str, DomainTexts]:
         from ir3de.corpora import read_labelled, total_bytes
         from ir3de.engines.shards import BadRecords
         from ir3de.errors import InputError
 
         assert self.label is not None
         paths = [str(Path(one).expanduser()) for one in self.sources if one not in names]
-        if whole_files:
+        field, skip_bad = options.field, options.skip_bad
+        if options.whole_files:
             raise click.UsageError("--whole-files is for plain text, which has no --label: leave one of them out")
         bad = BadRecords(skip_bad)
         how: Any = {"label": self.label, "text": field, "on_damage": bad.add_error if skip_bad else None}
@@ -205,9 +202,7 @@ def described_domains(function: Function) -> Function:
     )
 
 
-def read_prompts(
-    name: str, texts: DomainTexts, field: str | None, whole_files: bool, out: Output
-) -> Generator[str, None, None]:
+def read_prompts(name: str, texts: DomainTexts, options: TextOptions, out: Output) -> Generator[str, None, None]:
     """The texts of an expert one by one, under a progress bar if they are read now."""
     from ir3de.corpora import read_texts, total_bytes
 
@@ -215,7 +210,7 @@ def read_prompts(
         yield from texts.texts
         return
     with reading(out, name, total_bytes(texts)) as on_bytes:
-        yield from read_texts(texts, field=field, whole_files=whole_files, on_bytes=on_bytes)
+        yield from read_texts(texts, field=options.field, whole_files=options.whole_files, on_bytes=on_bytes)
 
 
 def list_repeats(found: Repeats | None) -> list[str]:

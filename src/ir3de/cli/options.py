@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import wraps
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
@@ -36,6 +36,7 @@ class TextOptions:
     subsample: int | None = None
     cap: int | None = None
     clip: int | None = None
+    skip_bad: int = 0  # of labelled rows
 
 
 class _HiddenAliases(click.Option):
@@ -146,16 +147,17 @@ whole_files_option = click.option(
 )
 
 
-def reading_options(function: Function) -> Function:
-    """Add --text and --whole-files."""
-    return field_option(whole_files_option(function))
-
-
-skip_bad_option = number_option(
-    "--skip-bad",
-    least=0,
-    default=0,
-    help="With --label, skip and report up to N broken rows, instead of stopping at the first.",
+reading_options = gather_options(
+    "texts",
+    lambda field, whole_files, skip_bad: TextOptions(field, whole_files, skip_bad=skip_bad),
+    field_option,
+    whole_files_option,
+    number_option(
+        "--skip-bad",
+        least=0,
+        default=0,
+        help="With --label, skip and report up to N broken rows, instead of stopping at the first.",
+    ),
 )
 
 
@@ -169,7 +171,7 @@ def _parse_subsample(context: click.Context, parameter: click.Parameter, value: 
 
 text_options = gather_options(
     "texts",
-    TextOptions,
+    lambda field, whole_files, subsample, cap, clip: TextOptions(field, whole_files, subsample, cap, clip),
     field_option,
     whole_files_option,
     click.option(
@@ -286,8 +288,7 @@ _engine_options = gather_options(
         help="Count on this machine, or on a Ray cluster.",
     ),
     number_option(
-        "--workers",
-        help="Number of processes that count.  [default: one per core; below 64 MB this process alone]",
+        "--workers", help="Number of processes that count.  [default: one per core; below 64 MB this process alone]"
     ),
     click.option("--address", metavar="A", help="Address of the Ray cluster, such as auto; else one is started here."),
     click.option(
@@ -371,24 +372,40 @@ def check_clashes(option: str, accepted: Sequence[str]) -> None:
             raise click.UsageError(f"{given} cannot be combined with {option}: leave one of them out")
 
 
-def pair_options(function: Function) -> Function:
-    """Add --strong and --weak."""
-    strong = click.option("--strong", metavar="NAME", help="The strong model.  [default: the better one of two]")
-    weak = click.option("--weak", metavar="NAME", help="The weak model.  [default: the other one of two]")
-    return strong(weak(function))
+class StrongOptions(NamedTuple):
+    """The share of prompts for a strong model, and the names of the two models."""
+
+    share: float | None
+    strong: str | None
+    weak: str | None
+
+    @property
+    def names(self) -> dict[str, str | None]:
+        return {"strong": self.strong, "weak": self.weak}
+
+    def check(self) -> None:
+        """Reject an impossible share, and names without a share, before anything is read."""
+        from ir3de.policies import check_share
+
+        if self.share is not None:
+            check_share(self.share)
+        elif any(self.names.values()):
+            raise click.UsageError("--strong and --weak belong to --strong-share: give a share, or leave them out")
 
 
-def share_options(function: Function) -> Function:
-    """Add --strong-share, --strong and --weak."""
-    text = "Share of prompts that go to the strong model, between 0 and 1: 0.3 for 30 %."
-    return click.option("--strong-share", type=float, metavar="P", help=text)(pair_options(function))
-
-
-def check_share_options(share: float | None, strong: str | None, weak: str | None) -> None:
-    """Reject an impossible share, and names without a share, before anything is read."""
-    from ir3de.policies import check_share
-
-    if share is not None:
-        check_share(share)
-    elif strong is not None or weak is not None:
-        raise click.UsageError("--strong and --weak belong to --strong-share: give a share, or leave them out")
+_pair_options = (
+    click.option("--strong", metavar="NAME", help="The strong model.  [default: the better one of two]"),
+    click.option("--weak", metavar="NAME", help="The weak model.  [default: the other one of two]"),
+)
+pair_options = gather_options("pair", lambda strong, weak: StrongOptions(None, strong, weak), *_pair_options)
+share_options = gather_options(
+    "pair",
+    lambda strong_share, strong, weak: StrongOptions(strong_share, strong, weak),
+    click.option(
+        "--strong-share",
+        type=float,
+        metavar="P",
+        help="Share of prompts that go to the strong model, between 0 and 1: 0.3 for 30 %.",
+    ),
+    *_pair_options,
+)

@@ -215,7 +215,7 @@ def saved_line(path: object, count: float, kind: str = "saved to") -> Text:
     return line((f"{kind} ", ""), (str(path), "bold"), (f"  {size(count)}", FAINT))
 
 
-# progress on a terminal -------------------------------------------------------------------------------------------------
+# progress on a terminal ----------------------------------------------------------------------------------------------
 
 BAR_DELAY_S = 1.5  # a fit that takes longer shows a bar
 

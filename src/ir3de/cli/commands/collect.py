@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -183,7 +183,7 @@ def _plan(
     domains = GivenDomains(paths, label)
     domains.check_counting(counting)
     _check_folder(target, labels)
-    given = domains.read(texts.field, out, whole_files=texts.whole_files, skip_bad=counting["skip_bad"])
+    given = domains.read(replace(texts, skip_bad=counting["skip_bad"]), out)
     return _name_files(target.expanduser(), given), given
 
 

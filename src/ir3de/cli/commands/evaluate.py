@@ -64,10 +64,9 @@ def evaluate_outcomes(
     router_path: Path,
     outcomes: Sequence[str],
     score_field: str,
-    field: str | None,
+    texts: options.TextOptions,
     weights: Mapping[str, float],
-    strong: str | None,
-    weak: str | None,
+    pair: options.StrongOptions,
     out: Output,
     **_: Any,
 ) -> None:
@@ -77,8 +76,8 @@ def evaluate_outcomes(
 
     total_bytes(outcomes)  # a misspelt path is found first
     router = weigh(load_router(router_path), weights)
-    rows = outcome_rows(outcomes, field, score_field, out)
-    report = measure(router, rows, field=score_field, strong=strong, weak=weak).to_dict()
+    rows = outcome_rows(outcomes, texts.field, score_field, out)
+    report = measure(router, rows, field=score_field, **pair.names).to_dict()
     if unknown := report["unknown_models"]:
         out.warn(f"models that the router does not know were skipped: {', '.join(unknown)}")
     out.show(report, view_outcomes(report))
@@ -114,13 +113,8 @@ def evaluate_replay(
 @options.router_argument
 @given_domains
 @options.reading_options
-@options.skip_bad_option
 @options.number_option(
-    "--errors",
-    "wanted",
-    least=0,
-    default=0,
-    help="List N prompts that went wrong, or moved; the surest first.",
+    "--errors", "wanted", least=0, default=0, help="List N prompts that went wrong, or moved; the surest first."
 )
 @click.option(
     "--robustness", is_flag=True, help="Also route the prompts with typos, cut, mixed…; holds all prompts in memory."
@@ -162,9 +156,7 @@ def evaluate_replay(
 def evaluate(
     router_path: Path,
     domains: GivenDomains,
-    field: str | None,
-    whole_files: bool,
-    skip_bad: int,
+    texts: options.TextOptions,
     wanted: int,
     robustness: bool,
     unknown: tuple[str, ...],
@@ -174,8 +166,7 @@ def evaluate(
     frontier_plot: Path | None,
     weights: Mapping[str, float],
     logs: tuple[str, ...],
-    strong: str | None,
-    weak: str | None,
+    pair: options.StrongOptions,
     out: Output,
 ) -> None:
     """Measure a router on prompts whose experts are known.
@@ -208,7 +199,7 @@ def evaluate(
     from ir3de.evaluation.frontier import DecisionRecorder
     from ir3de.evaluation.prompts import PromptMemory
 
-    if strong is not None or weak is not None:
+    if any(pair.names.values()):
         raise click.UsageError("--strong and --weak belong to --outcomes: leave them out, or name rows with --outcomes")
     if logs:
         evaluate_replay(router_path, logs, wanted, weights, out)
@@ -217,8 +208,8 @@ def evaluate(
         require_matplotlib()
     if robustness:
         from ir3de.evaluation import measure_robustness  # of the laboratory, which may not be installed
-    domains.check_skipping(skip_bad)
-    given_texts = domains.read(field, out, whole_files=whole_files, skip_bad=skip_bad)
+    domains.check_skipping(texts)
+    given_texts = domains.read(texts, out)
     check_sources({**given_texts, **({"unknown": unknown} if unknown else {})})
     router = weigh(load_router(router_path), weights)
     misrouted, memory = SurestDecisions(wanted), PromptMemory.of(router)
@@ -236,10 +227,10 @@ def evaluate(
 
     begun = perf_counter()
     with ExitStack() as bars:
-        prompts = _open_prompts(given_texts, field, whole_files, holdout, out, bars)
+        prompts = _open_prompts(given_texts, texts, holdout, out, bars)
         if robustness:  # every prompt is needed more than once
             prompts = {name: list(stream) for name, stream in prompts.items()}
-        others = read_prompts("unknown", list(unknown), field, whole_files, out) if unknown else iter(())
+        others = read_prompts("unknown", list(unknown), texts, out) if unknown else iter(())
         on_decision = record if wanted or recorder or memory else None
         report = route_and_compare(router, prompts, others, on_decision=on_decision)
     if unknown and report.unknown is None:
@@ -263,17 +254,12 @@ def evaluate(
 
 
 def _open_prompts(
-    given: Mapping[str, DomainTexts],
-    field: str | None,
-    whole_files: bool,
-    holdout: float | None,
-    out: Output,
-    bars: ExitStack,
+    given: Mapping[str, DomainTexts], how: options.TextOptions, holdout: float | None, out: Output, bars: ExitStack
 ) -> dict[str, Any]:
     """Each expert's prompts as a stream, which `bars` closes; with --holdout only the held-out ones."""
     from ir3de.corpora import is_held_out
 
-    prompts = {name: read_prompts(name, paths, field, whole_files, out) for name, paths in given.items()}
+    prompts = {name: read_prompts(name, paths, how, out) for name, paths in given.items()}
     for stream in prompts.values():
         bars.callback(stream.close)
     if holdout is None:

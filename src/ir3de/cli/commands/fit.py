@@ -65,9 +65,7 @@ def fit_outcomes(
     serving: Path | None,
     force: bool,
     costs: GivenCosts,
-    strong_share: float | None,
-    strong: str | None,
-    weak: str | None,
+    pair: options.StrongOptions,
     out: Output,
     **_: Any,
 ) -> None:
@@ -77,7 +75,7 @@ def fit_outcomes(
     from ir3de.policies import Policy
     from ir3de.router import Router
 
-    options.check_share_options(strong_share, strong, weak)
+    pair.check()
     folders = free_folders(router_path, serving, force=force)
     total_bytes(outcomes)  # a misspelt path is found first
     embedding = load_embedding(source, out)
@@ -87,12 +85,12 @@ def fit_outcomes(
     begun = perf_counter()
     with out.spinner("solving"):
         router = Router.fit_outcomes(
-            sums, embedding=embedding, default=default, policy=Policy(costs=costs), guard=strong_share is None
+            sums, embedding=embedding, default=default, policy=Policy(costs=costs), guard=pair.share is None
         )
-    if strong_share is not None:
+    if pair.share is not None:
         from ir3de.evaluation.outcomes import calibrate_strong_share
 
-        found = calibrate_strong_share(router, None, strong_share, strong=strong, weak=weak)
+        found = calibrate_strong_share(router, None, pair.share, **pair.names)
         out.note(line((describe_reached(found.to_dict()), "")))
         router = found.router
     save_and_report(out, router, folders, perf_counter() - begun)
@@ -173,9 +171,7 @@ def fit(
     holdout: float | None,
     unique_labels: bool,
     serving: Path | None,
-    strong_share: float | None,
-    strong: str | None,
-    weak: str | None,
+    pair: options.StrongOptions,
     device: str | None,
     force: bool,
     out: Output,
@@ -224,7 +220,7 @@ def fit(
     from ir3de.policies import Policy
     from ir3de.router import Router
 
-    if (strong_share, strong, weak) != (None, None, None):
+    if pair != (None, None, None):
         raise click.UsageError("--strong-share, --strong and --weak belong to --outcomes: leave them out")
     if tune:
         _check_tunable({"--scorer": scorer, "--strength": strength, "--selector": selector, "--k": k}, no_sample)

@@ -37,7 +37,6 @@ def _parse_page_path(context: click.Context, parameter: click.Parameter, value: 
 @options.router_argument
 @given_domains
 @options.reading_options
-@options.skip_bad_option
 @click.option(
     "-o",
     "--output",
@@ -54,9 +53,7 @@ def _parse_page_path(context: click.Context, parameter: click.Parameter, value: 
 def report(
     router_path: Path,
     domains: GivenDomains,
-    field: str | None,
-    whole_files: bool,
-    skip_bad: int,
+    texts: options.TextOptions,
     target: Path,
     no_examples: bool,
     force: bool,
@@ -83,21 +80,21 @@ def report(
     from ir3de.evaluation.proving import prove
     from ir3de.evaluation.report import write_page
 
-    domains.check_skipping(skip_bad)
+    domains.check_skipping(texts)
     options.refuse_existing(target, force=force)
-    router, texts = load_router(router_path), None
+    router, prompts = load_router(router_path), None
     if domains:
-        given = domains.read(field, out, whole_files=whole_files, skip_bad=skip_bad)
-        texts = {name: list(read_prompts(name, own, field, whole_files, out)) for name, own in given.items()}
+        given = domains.read(texts, out)
+        prompts = {name: list(read_prompts(name, own, texts, out)) for name, own in given.items()}
     with out.spinner("measuring"):
-        proof = prove(texts, router=router)
+        proof = prove(prompts, router=router)
         proof = _hide_examples(proof) if no_examples else proof
-        command = _write_command(router_path, domains, field, skip_bad, target, no_examples)
-        repeats = None if texts is None else find_repeats(texts)
+        command = _write_command(router_path, domains, texts, target, no_examples)
+        repeats = None if prompts is None else find_repeats(prompts)
         repeats = repeats.without_examples() if repeats and no_examples else repeats
-        notices = () if texts is None else (*_compare_prompts(router, texts), *list_repeats(repeats))
+        notices = () if prompts is None else (*_compare_prompts(router, prompts), *list_repeats(repeats))
         subject = _describe(
-            router, router_path, proof, texts, domains.sources, command, notices, examples=not no_examples
+            router, router_path, proof, prompts, domains.sources, command, notices, examples=not no_examples
         )
         page = write_page(subject).encode()
     files.make_folder(target.parent)
@@ -113,11 +110,11 @@ def report(
 
 
 def _write_command(
-    path: Path, domains: GivenDomains, field: str | None, skip_bad: int, target: Path, no_examples: bool
+    path: Path, domains: GivenDomains, texts: options.TextOptions, target: Path, no_examples: bool
 ) -> str:
     """The command that makes the same report again."""
-    named = {"--label": domains.label, "--text": field, "--skip-bad": str(skip_bad) if skip_bad else None}
-    given = [part for option, value in named.items() if value is not None for part in (option, value)]
+    named = {"--label": domains.label, "--text": texts.field, "--skip-bad": texts.skip_bad or None}
+    given = [str(part) for option, value in named.items() if value is not None for part in (option, value)]
     rest = ["--no-examples"] if no_examples else []
     return shlex.join(["ir3de", "report", str(path), *domains.sources, *given, "-o", str(target), *rest])
 

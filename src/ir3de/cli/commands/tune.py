@@ -119,7 +119,6 @@ def _refuse_texts(router_path: Path, sources: tuple[str, ...]) -> NoReturn:
 @options.share_options
 @click.option("--dry-run", is_flag=True, help="Print the result, but do not save it.")
 @options.reading_options
-@options.skip_bad_option
 @options.output_options
 def calibrate(
     router_path: Path,
@@ -128,13 +127,9 @@ def calibrate(
     default: str | None,
     keep_confidence: bool,
     prompts: tuple[str, ...],
-    strong_share: float | None,
-    strong: str | None,
-    weak: str | None,
+    pair: options.StrongOptions,
     dry_run: bool,
-    field: str | None,
-    whole_files: bool,
-    skip_bad: int,
+    texts: options.TextOptions,
     out: Output,
 ) -> None:
     """Pick the confidence below which the router abstains, or the threshold for a share of strong calls.
@@ -157,26 +152,25 @@ def calibrate(
     from ir3de.evaluation.threshold import calibrate_threshold, check_has_confidence
     from ir3de.files.router_folder import inspect_router
 
-    options.check_share_options(strong_share, strong, weak)
-    if strong_share is not None or prompts:
+    pair.check()
+    if pair.share is not None or prompts:
         options.check_clashes("--strong-share", SHARE_ACCEPTS)
-        if strong_share is None or not prompts:
+        if pair.share is None or not prompts:
             raise click.UsageError("--strong-share and --prompts belong together: give both")
-        texts = read_prompts("prompts", list(prompts), field, whole_files, out)
-        _calibrate_share(router_path, texts, strong_share, {"strong": strong, "weak": weak}, dry_run, out)
+        _calibrate_share(router_path, read_prompts("prompts", prompts, texts, out), pair, dry_run, out)
         return
     if not domains:
         raise click.UsageError(f"{options.MISSING_DOMAINS}, or give --prompts and --strong-share")
-    domains.check_skipping(skip_bad)
+    domains.check_skipping(texts)
     before = load_router(router_path)
     check_has_confidence(before)  # before anything is read
-    given_texts = domains.read(field, out, whole_files=whole_files, skip_bad=skip_bad)
+    given_texts = domains.read(texts, out)
     check_sources(given_texts)
     experts = before.experts
     unknown = [name for name in (*given_texts, *([default] if default else [])) if name not in experts]
     if unknown:
         raise UnknownExpertError(f"no expert '{unknown[0]}': this router has {name_some(experts, unknown[0])}")
-    held_out = {name: list(read_prompts(name, paths, field, whole_files, out)) for name, paths in given_texts.items()}
+    held_out = {name: list(read_prompts(name, paths, texts, out)) for name, paths in given_texts.items()}
     how: Any = {"default": default, "recalibrate": not keep_confidence}
     with changing(router_path) as router:
         with out.spinner("calibrating"):
@@ -190,15 +184,16 @@ def calibrate(
 
 
 def _calibrate_share(
-    router_path: Path, texts: Iterable[str], share: float, names: Mapping[str, str | None], dry_run: bool, out: Output
+    router_path: Path, prompts: Iterable[str], pair: options.StrongOptions, dry_run: bool, out: Output
 ) -> None:
     """Pick the threshold of a strong share and save the policy."""
     from ir3de.evaluation.outcomes import calibrate_strong_share, find_pair
     from ir3de.fitting.saving import save_policy
 
-    find_pair(load_router(router_path), names["strong"], names["weak"])  # rejected before anything is read
+    assert pair.share is not None
+    find_pair(load_router(router_path), pair.strong, pair.weak)  # rejected before anything is read
     with changing(router_path) as router:
-        found = calibrate_strong_share(router, texts, share, strong=names["strong"], weak=names["weak"])
+        found = calibrate_strong_share(router, prompts, pair.share, **pair.names)
         if not dry_run:
             save_policy(router_path, found.router.policy, found.router.default)
     document = {"router": str(router_path), "saved": not dry_run, **found.to_dict()}
