@@ -78,26 +78,8 @@ class Metrics:
         self._of_keys = KeyMetrics(counts)
         self._cache = counter("ir3de_cache", "Lookups in the response cache.", "result")
         self._hooks = counter("ir3de_hook_calls", "Calls of hooks.", "hook", "outcome")
-        self._of_process = {
-            "log_lines_dropped": counter("ir3de_log_lines_dropped", "Log lines that could not be written."),
-            "connections_refused": counter("ir3de_connections_refused", "Connections beyond the limit."),
-            "connections_closed_idle": counter("ir3de_connections_closed_idle", "Idle connections closed for others."),
-        }
-        self._seen_of_process = dict.fromkeys(self._of_process, 0)
-        self._connections = gauge("ir3de_connections", "Clients that are connected.")
         self._in_flight = gauge("ir3de_in_flight", "Requests being answered.", "expert")
-        waiting = gauge("ir3de_waiting", "Requests in the queue of an expert.", "expert")
-        states = "0 closed, 1 half-open, 2 open, 3 cooling."
-        breaker = gauge("ir3de_breaker_state", states, "expert", adds_up=False)
-        at_once, in_line = "Requests that an expert gets at once.", "Requests that may wait for an expert."
-        limit = gauge("ir3de_concurrency_limit", at_once, "expert", adds_up=False)
-        queue_limit = gauge("ir3de_queue_limit", in_line, "expert", adds_up=False)
-        self._of_experts: list[tuple[Counter, Callable[[Expert], float]]] = [
-            (waiting, lambda expert: expert.concurrency.waiting_here),
-            (breaker, lambda expert: BREAKER_VALUES[expert.breaker.state]),
-            (limit, lambda expert: expert.config.concurrency.limit),
-            (queue_limit, lambda expert: expert.config.concurrency.queue),
-        ]
+        self._of_experts = ExpertGauges(counts)
         self._process = ProcessMetrics(counts)
         self.replicas = ReplicaMetrics(counts)
         self._experts: set[str] = set()  # labels that were counted
@@ -183,14 +165,7 @@ class Metrics:
         self._in_flight.clear()
         for name, count in in_flight.items():
             self._in_flight[self.get_label(name)] += count
-        self._connections[()] = PROCESS_COUNTS.connections_open
-        for name, counter in self._of_process.items():
-            now = getattr(PROCESS_COUNTS, name)
-            counter[()] += now - self._seen_of_process[name]
-            self._seen_of_process[name] = now
-        for gauge, read in self._of_experts:
-            gauge.clear()
-            gauge.update((name, read(expert)) for name, expert in experts.items())
+        self._of_experts.refresh(experts)
         self._process.refresh()
         self.replicas.refresh(experts.values())
         self._own = self._counts.dump()
@@ -237,13 +212,46 @@ class Metrics:
                     yield dump, self._shared.is_alive(number)
 
 
+class ExpertGauges:
+    """The queue, the circuit breaker and the limits of each expert."""
+
+    def __init__(self, counts: Counts) -> None:
+        waiting = counts.add_gauge("ir3de_waiting", "Requests in the queue of an expert.", "expert")
+        states = "0 closed, 1 half-open, 2 open, 3 cooling."
+        breaker = counts.add_gauge("ir3de_breaker_state", states, "expert", adds_up=False)
+        at_once, in_line = "Requests that an expert gets at once.", "Requests that may wait for an expert."
+        limit = counts.add_gauge("ir3de_concurrency_limit", at_once, "expert", adds_up=False)
+        queue_limit = counts.add_gauge("ir3de_queue_limit", in_line, "expert", adds_up=False)
+        self._gauges: list[tuple[Counter, Callable[[Expert], float]]] = [
+            (waiting, lambda expert: expert.concurrency.waiting_here),
+            (breaker, lambda expert: BREAKER_VALUES[expert.breaker.state]),
+            (limit, lambda expert: expert.config.concurrency.limit),
+            (queue_limit, lambda expert: expert.config.concurrency.queue),
+        ]
+
+    def refresh(self, experts: Mapping[str, Expert]) -> None:
+        """Set the gauges."""
+        for gauge, read in self._gauges:
+            gauge.clear()
+            gauge.update((name, read(expert)) for name, expert in experts.items())
+
+
 class ProcessMetrics:
-    """The resources of all workers, as Prometheus' own client reads them.
+    """The connections and log lines of all workers, and their resources as Prometheus' own client reads them.
 
     Numbers are rounded, so that an idle worker has nothing new to publish.
     """
 
     def __init__(self, counts: Counts) -> None:
+        self._counters = {
+            "log_lines_dropped": counts.add_counter("ir3de_log_lines_dropped", "Log lines that could not be written."),
+            "connections_refused": counts.add_counter("ir3de_connections_refused", "Connections beyond the limit."),
+            "connections_closed_idle": counts.add_counter(
+                "ir3de_connections_closed_idle", "Idle connections closed for others."
+            ),
+        }
+        self._seen = dict.fromkeys(self._counters, 0)
+        self._connections = counts.add_gauge("ir3de_connections", "Clients that are connected.")
         self._collector = ProcessCollector(registry=None)
         started = counts.add_gauge("process_start_time_seconds", "When the youngest worker started.", adds_up=False)
         memory = counts.add_gauge("process_resident_memory_bytes", "Resident memory of all workers.")
@@ -260,6 +268,11 @@ class ProcessMetrics:
 
     def refresh(self) -> None:
         """Read the numbers again."""
+        self._connections[()] = PROCESS_COUNTS.connections_open
+        for name, counter in self._counters.items():
+            now = getattr(PROCESS_COUNTS, name)
+            counter[()] += now - self._seen[name]
+            self._seen[name] = now
         for metric in self._collector.collect():  # none without /proc
             value = metric.samples[0].value
             if metric.name in self._gauges:
