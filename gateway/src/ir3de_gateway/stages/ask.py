@@ -229,9 +229,6 @@ def adds_usage(chosen: Chosen, expert: Expert) -> bool:
     return expert.asks_usage or (chosen.accepted.lease is not None and wanted is not False)
 
 
-# an answer that begins -----------------------------------------------------------------------------------------------
-
-
 async def _begin(chosen: Chosen, tried: Attempt, source: UpstreamResponse) -> Answered:
     """The answer in the client's format, as far as it must be known before anything is sent."""
     accepted, expert, status = chosen.accepted, tried.expert, source.status
@@ -346,9 +343,6 @@ def note_rejection(accepted: Accepted, status: int, expert: Expert) -> None:
     record.outcome, record.error = "client_error", f"upstream_{status}"
 
 
-# a failure -----------------------------------------------------------------------------------------------------------
-
-
 def is_overdue(deadline: float) -> bool:
     """Whether an answer should have begun by now."""
     return deadline < inf and asyncio.get_running_loop().time() + CLOCK_STEP_S >= deadline
@@ -374,9 +368,6 @@ def note_failure(
     record_failure(
         expert, failure, ticket, request=digest, seconds=seconds, has_begun=has_begun, is_client_slow=is_client_slow
     )
-
-
-# translation ---------------------------------------------------------------------------------------------------------
 
 
 async def translate(chosen: Chosen, expert: Expert) -> Translation | Answered:
