@@ -108,13 +108,8 @@ def _measure(router: Router, kept: Sequence[KeptPrompt]) -> RouterFigures:
 
 def _describe(router: Router, moved: Sequence[tuple[KeptPrompt, KeptPrompt]]) -> tuple[MovedPrompt, ...]:
     texts = router.tokenizer.decode_batch([now.ids[:MAX_EXAMPLE_TOKENS] for _, now in moved])
+    sure = [[round(one.decision.confidence or 0.0, 6) for one in pair] for pair in moved]
     return tuple(
-        MovedPrompt(
-            text,
-            now.expert,
-            was.decision.expert,
-            now.decision.expert,
-            *(round(one.decision.confidence or 0.0, 6) for one in (was, now)),
-        )
-        for text, (was, now) in zip(texts, moved, strict=True)
+        MovedPrompt(text, now.expert, was.decision.expert, now.decision.expert, *confidences)
+        for text, (was, now), confidences in zip(texts, moved, sure, strict=True)
     )

@@ -175,22 +175,20 @@ def _summarise(
     means = np.array([[_mean(column) for column in scores[tasks == name].T] for name in names])  # (tasks, models)
     whole = np.where(np.isnan(means).any(axis=0), -np.inf, means.mean(axis=0))
     best = int(whole.argmax()) if np.isfinite(whole.max()) else None
-    by_task = {name: _mean_scores(scores[tasks == name], chosen[tasks == name], best) for name in names}
+    own = scores[np.arange(len(scores)), chosen]
+    by_task = {name: _mean_scores(scores[tasks == name], own[tasks == name], best) for name in names}
     return OutcomeReport(
         _average_tasks(list(by_task.values())),
         by_task,
         None if best is None else experts[best],
         dict(zip(experts, np.bincount(chosen, minlength=len(experts)).tolist(), strict=True)),
-        int(np.isnan(_pick_chosen(scores, chosen)).sum()),
-        None if best is None else _measure_gain(scores, chosen, best, [tasks == name for name in names]),
+        int(np.isnan(own).sum()),
+        None if best is None else _measure_gain(own - scores[:, best], [tasks == name for name in names]),
     )
 
 
-def _measure_gain(
-    scores: Floats, chosen: npt.NDArray[np.intp], best: int, tasks: Sequence[npt.NDArray[np.bool_]]
-) -> Gain | None:
+def _measure_gain(differences: Floats, tasks: Sequence[npt.NDArray[np.bool_]]) -> Gain | None:
     """The mean over tasks of y_chosen − y_best, with the standard error √(Σ_t s_t²/n_t) / tasks."""
-    differences = _pick_chosen(scores, chosen) - scores[:, best]
     parts = [found for task in tasks if len(found := differences[task & ~np.isnan(differences)]) > 1]
     if not parts:
         return None
@@ -199,10 +197,10 @@ def _measure_gain(
     return Gain(mean, mean - CONFIDENT * error, mean + CONFIDENT * error)
 
 
-def _mean_scores(scores: Floats, chosen: npt.NDArray[np.intp], best: int | None) -> MeanScores:
+def _mean_scores(scores: Floats, own: Floats, best: int | None) -> MeanScores:
     return MeanScores(
         len(scores),
-        _none_if_nan(_mean(_pick_chosen(scores, chosen))),
+        _none_if_nan(_mean(own)),
         None if best is None else _none_if_nan(_mean(scores[:, best])),
         float(np.nanmax(scores, axis=1).mean()),
         float(np.sort(np.nanmean(scores, axis=1)).mean()),
@@ -219,10 +217,6 @@ def _average_tasks(tasks: list[MeanScores]) -> MeanScores:
     oracle, random = mean("oracle"), mean("random")
     assert oracle is not None and random is not None  # no prompt is without a score
     return MeanScores(sum(task.prompts for task in tasks), mean("chosen"), mean("best_single"), oracle, random)
-
-
-def _pick_chosen(scores: Floats, chosen: npt.NDArray[np.intp]) -> Floats:
-    return np.asarray(scores[np.arange(len(scores)), chosen])
 
 
 def _mean(values: Floats) -> float:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -178,13 +177,9 @@ def _difference(found: Table, again: Table) -> float:
 
 def _alike(one: DecisionRules, other: DecisionRules) -> bool:
     """Whether values were learnt from the same prompts, up to what another machine's BLAS may differ by."""
-    number = len(one.experts)
-    pairs: list[tuple[Any, Any]] = [
-        (one.calibration and astuple(one.calibration), other.calibration and astuple(other.calibration)),
-        (one.familiarity and astuple(one.familiarity), other.familiarity and astuple(other.familiarity)),
-        (one.membership and astuple(one.membership), other.membership and astuple(other.membership)),
-        (one.valuation.tally_nothing(number), other.valuation.tally_nothing(number)),
-    ]
+    number, learnt = len(one.experts), ("calibration", "familiarity", "membership")
+    pairs = [tuple((found := getattr(rules, part)) and astuple(found) for rules in (one, other)) for part in learnt]
+    pairs.append((one.valuation.tally_nothing(number), other.valuation.tally_nothing(number)))
     return all(
         mine is theirs
         or (mine is not None and theirs is not None and np.allclose(mine, theirs, rtol=CALIBRATION_TOLERANCE, atol=0))

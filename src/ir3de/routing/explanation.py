@@ -167,26 +167,13 @@ def _explain_words(
     if not counted.any():
         scores[:] = 0
     leads = scores[:, 0] - (scores[:, 1] if len(compared) > 1 else 0)
-    lengths = np.diff(starts, append=len(ids)).tolist()
-    return tuple(
-        Word(
-            "".join(texts[first : first + length]),
-            lead,
-            tuple(row),
-            first,
-            length,
-            bool(counted[first:][:length].any()),
-            familiarity,
-        )
-        for first, length, lead, row, familiarity in zip(
-            starts.tolist(),
-            lengths,
-            leads.tolist(),
-            scores.tolist(),
-            share_familiarity(compiled, ids, starts),
-            strict=True,
-        )
-    )
+    words = []
+    parts = zip(starts.tolist(), leads.tolist(), scores.tolist(), share_familiarity(compiled, ids, starts), strict=True)
+    ends = [*starts[1:].tolist(), len(ids)][: len(starts)]
+    for (first, lead, row, familiarity), end in zip(parts, ends, strict=True):
+        counts = bool(counted[first:end].any())
+        words.append(Word("".join(texts[first:end]), lead, tuple(row), first, end - first, counts, familiarity))
+    return tuple(words)
 
 
 def _score_tokens(compiled: CompiledRouter, ids: Ids) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.integer]]:
