@@ -84,7 +84,7 @@ def test_a_table_gives_the_router_of_its_texts_by_expert(make: Callable[[], Any]
 @pytest.mark.parametrize("make", [make_pandas, make_polars, make_dataset])
 def test_errors_of_tables_name_what_was_found(make: Callable[[], Any]) -> None:
     told = refusal(InputError, tiny_fit, make())
-    assert "which column names the expert (label=…" in told and "'prompt', 'team', 'id'" in told
+    assert "name the column of the expert (label=…" in told and "'prompt', 'team', 'id'" in told
     told = refusal(InputError, tiny_fit, make(), label="tema")
     assert "found no field 'tema' for the label" in told and "did you mean 'team'?" in told
     told = refusal(InputError, tiny_fit, make(), label="team", text="id")

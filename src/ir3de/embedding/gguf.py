@@ -1,4 +1,7 @@
-"""An embedding from a GGUF file: the token matrix, dequantised, and the tokenizer rebuilt from the metadata."""
+"""An embedding from a GGUF file: the token matrix, dequantised, and the tokenizer rebuilt from the metadata.
+
+Four kinds of tokenizers: byte-level BPE (`gpt2`), SentencePiece BPE (`llama`), WordPiece (`bert`) and Unigram (`t5`).
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,9 @@ import base64
 import json
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,13 +22,19 @@ from ir3de.embedding.matrix import Matrix
 from ir3de.errors import ArtifactError, EmbeddingError, MissingExtraError
 from ir3de.files.tensors import LARGE_FILE_BYTES
 
+Json = dict[str, Any]
+Metadata = Mapping[str, Any]
+
 EMBEDDING_TENSOR = "token_embd.weight"
+WORD_START_MARK = "▁"
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)  # GGUF's token types
+ADVICE = "Name the model's own tokenizer.json with tokenizer="
 
 
 def load_gguf(path: Path, *, tokenizer: Path | None) -> EmbeddingParts:
-    """The embedding of a GGUF file, whichever way it is quantised."""
+    """The embedding of a GGUF file, however it is quantised."""
     reader = _open(path)
-    matrix = _matrix(reader, path)
+    matrix = _read_matrix(reader, path)
     fields = {key: field for key, field in reader.fields.items() if key.startswith("tokenizer.")}
     definition = (
         files.read(tokenizer)
@@ -46,14 +54,14 @@ def _open(path: Path) -> Any:
         return gguf.GGUFReader(path)
     except OSError as error:
         raise ArtifactError(f"cannot read {path}: {error.strerror or error}") from error
-    # the reader maps the file and follows its lengths: a cut or foreign file fails in whichever of these it meets
+    # the reader maps the file and follows its lengths: a truncated or foreign file raises one of these
     except (ValueError, IndexError, KeyError, TypeError, OverflowError, struct.error) as error:
         raise ArtifactError(
             f"{path} is truncated, damaged or not a GGUF file ({error}). Take it again from its source"
         ) from error
 
 
-def _matrix(reader: Any, path: Path) -> Matrix:
+def _read_matrix(reader: Any, path: Path) -> Matrix:
     import gguf
 
     tensors = {tensor.name: tensor for tensor in reader.tensors}
@@ -83,57 +91,6 @@ def _matrix(reader: Any, path: Path) -> Matrix:
     return Matrix.plain(values)
 
 
-@dataclass(frozen=True)
-class Splitting:
-    """How a byte-level tokenizer cuts text into words before merging."""
-
-    pre_tokenizer: Json
-    normalizer: Json | None = None
-    ignore_merges: bool = False
-
-
-def _byte_level(*, use_regex: bool) -> Json:
-    return {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": use_regex}
-
-
-def _split_then_bytes(digits: str) -> Json:
-    pattern = (
-        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
-        + digits
-        + r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-    )
-    split = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
-    return {"type": "Sequence", "pretokenizers": [split, _byte_level(use_regex=False)]}
-
-
-_DIGIT_BY_DIGIT = Splitting(
-    {"type": "Sequence", "pretokenizers": [{"type": "Digits", "individual_digits": True}, _byte_level(use_regex=True)]}
-)
-_GPT_2 = Splitting(_byte_level(use_regex=True))
-_LLAMA_3 = Splitting(_split_then_bytes(r"\p{N}{1,3}"), ignore_merges=True)
-_QWEN_2 = Splitting(_split_then_bytes(r"\p{N}"), normalizer={"type": "NFC"})
-
-SPLITTINGS = {
-    "smollm": _DIGIT_BY_DIGIT,
-    "starcoder": _DIGIT_BY_DIGIT,
-    "gpt-2": _GPT_2,
-    "phi-2": _GPT_2,
-    "default": _GPT_2,
-    "llama-bpe": _LLAMA_3,
-    "llama3": _LLAMA_3,
-    "llama-v3": _LLAMA_3,
-    "qwen2": _QWEN_2,
-}
-
-
-Json = dict[str, Any]
-Metadata = Mapping[str, Any]
-
-WORD_START_MARK = "▁"
-NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)  # GGUF's token types
-ADVICE = "Name the model's own tokenizer.json with tokenizer="
-
-
 class Vocabulary:
     """The `tokenizer.ggml.*` fields of a GGUF file."""
 
@@ -161,8 +118,7 @@ class Vocabulary:
     @cached_property
     def unknown(self) -> int | None:
         """The id for text the vocabulary lacks."""
-        by_type = self.types.index(UNKNOWN) if UNKNOWN in self.types else None
-        found: int | None = self.get("unknown_token_id", by_type)
+        found: int | None = self.get("unknown_token_id", self.types.index(UNKNOWN) if UNKNOWN in self.types else None)
         return found
 
     @property
@@ -190,16 +146,50 @@ def tokenizer_json(metadata: Metadata) -> bytes:
         raise EmbeddingError(
             f"the GGUF file's tokenizer is of the kind '{kind}'; ir3de knows {', '.join(sorted(_KINDS))}. {ADVICE}"
         )
-    content = {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": vocabulary.added_tokens,
-        **_KINDS[kind](vocabulary),
-        "post_processor": None,
-        "decoder": None,
-    }
+    empty = dict.fromkeys(("truncation", "padding", "post_processor", "decoder"))
+    content = {"version": "1.0", **empty, "added_tokens": vocabulary.added_tokens, **_KINDS[kind](vocabulary)}
     return json.dumps(content, ensure_ascii=False).encode()
+
+
+# --- byte-level BPE: GGUF keeps the name of the splitting rule, not the rule. Only rules known for certain are here: a
+# wrong one would give plausible, wrong ids.
+
+
+class Splitting(NamedTuple):
+    """How a byte-level tokenizer cuts text into words before merging."""
+
+    pre_tokenizer: Json
+    normalizer: Json | None = None
+    ignore_merges: bool = False
+
+
+def _byte_level(*, use_regex: bool) -> Json:
+    return {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": use_regex}
+
+
+def _in_sequence(first: Json, *, use_regex: bool) -> Json:
+    return {"type": "Sequence", "pretokenizers": [first, _byte_level(use_regex=use_regex)]}
+
+
+def _split_at(digits: str) -> Json:
+    pattern = (
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
+        + digits
+        + r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    )
+    return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+
+
+_DIGIT_BY_DIGIT = Splitting(_in_sequence({"type": "Digits", "individual_digits": True}, use_regex=True))
+_GPT_2 = Splitting(_byte_level(use_regex=True))
+_LLAMA_3 = Splitting(_in_sequence(_split_at(r"\p{N}{1,3}"), use_regex=False), ignore_merges=True)
+_QWEN_2 = Splitting(_in_sequence(_split_at(r"\p{N}"), use_regex=False), normalizer={"type": "NFC"})
+SPLITTINGS = {
+    **dict.fromkeys(("smollm", "starcoder"), _DIGIT_BY_DIGIT),
+    **dict.fromkeys(("gpt-2", "phi-2", "default"), _GPT_2),
+    **dict.fromkeys(("llama-bpe", "llama3", "llama-v3"), _LLAMA_3),
+    "qwen2": _QWEN_2,
+}
 
 
 def _byte_level_bpe(vocabulary: Vocabulary) -> Json:
@@ -221,35 +211,22 @@ def _sentencepiece_bpe(vocabulary: Vocabulary) -> Json:
     steps: list[Json] = [{"type": "Replace", "pattern": {"String": " "}, "content": WORD_START_MARK}]
     if vocabulary.get("add_space_prefix", True):
         steps.insert(0, {"type": "Prepend", "prepend": WORD_START_MARK})
+    settings = {"unk_token": vocabulary.unknown_token, "fuse_unk": True, "byte_fallback": BYTE in vocabulary.types}
     return {
         "normalizer": {"type": "Sequence", "normalizers": steps},
         "pre_tokenizer": None,
-        "model": _bpe(
-            vocabulary.ids,
-            _merges_by_score(vocabulary),
-            unk_token=vocabulary.unknown_token,
-            fuse_unk=True,
-            byte_fallback=BYTE in vocabulary.types,
-        ),
+        "model": _bpe(vocabulary.ids, _merges_by_score(vocabulary), **settings),
     }
 
 
 def _bpe(ids: dict[str, int], merges: list[list[str]], **settings: Any) -> Json:
-    usual = {
-        "type": "BPE",
-        "dropout": None,
-        "unk_token": None,
-        "continuing_subword_prefix": None,
-        "end_of_word_suffix": None,
-        "fuse_unk": False,
-        "byte_fallback": False,
-        "ignore_merges": False,
-    }
+    empty = dict.fromkeys(("dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix"))
+    usual = {"type": "BPE", **empty, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False}
     return {**usual, **settings, "vocab": ids, "merges": merges}
 
 
 def _merges_by_score(vocabulary: Vocabulary) -> list[list[str]]:
-    """SentencePiece merges whichever neighbours make the best-scored token: as merges, best score first."""
+    """SentencePiece merges the neighbours that make the best-scored token: as merges, best score first."""
     scores: list[float] = vocabulary.require("scores")
     ids = {token: i for token, i in vocabulary.ids.items() if vocabulary.types[i] == NORMAL}
     merges: list[tuple[float, int, int, list[str]]] = []
@@ -266,14 +243,9 @@ def _wordpiece(vocabulary: Vocabulary) -> Json:
     normal = [token for token, kind in zip(tokens, vocabulary.types, strict=True) if kind == NORMAL]
     # GGUF does not record whether the model knows capitals; a vocabulary without any cannot use them
     cased = any(token != token.lower() for token in normal if not _is_bracketed(token))
+    rules = {"clean_text": True, "handle_chinese_chars": True, "strip_accents": None, "lowercase": not cased}
     return {
-        "normalizer": {
-            "type": "BertNormalizer",
-            "clean_text": True,
-            "handle_chinese_chars": True,
-            "strip_accents": None,
-            "lowercase": not cased,
-        },
+        "normalizer": {"type": "BertNormalizer", **rules},
         "pre_tokenizer": {"type": "BertPreTokenizer"},
         "model": {
             "type": "WordPiece",
