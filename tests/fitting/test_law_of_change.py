@@ -7,6 +7,7 @@ tuning chose the scorer, the law holds for changes that choose it again; `test_k
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import permutations
@@ -46,8 +47,16 @@ def assert_same(one: Router, other: Router, folder: Path) -> None:
     assert saved[0] == saved[1]
 
 
-@kinds
-@pytest.mark.parametrize("gone", NAMES)
+def list_removals() -> Iterator[Any]:
+    """Every kind with each expert; by day, each kind with one, and the default with all of them."""
+    for place, (name, kind) in enumerate(KINDS.items()):
+        for expert, gone in enumerate(NAMES):
+            by_day = expert == place % len(NAMES) or name == "chosen by the fit"
+            marks = () if by_day else (pytest.mark.slow, pytest.mark.nightly)
+            yield pytest.param(kind, gone, id=f"{gone}-{name}", marks=marks)
+
+
+@pytest.mark.parametrize(("kind", "gone"), list_removals())
 def test_removing_is_never_having_seen_it(kind: FromTexts, gone: str, tmp_path: Path) -> None:
     router = kind.fit(NAMES)
     router.remove(gone, **kind.change)

@@ -15,7 +15,7 @@ from ir3de import Average, Router, Statistics, TokenRidge
 from ir3de.corpora import background as built_in
 from ir3de.fitting import membership
 from ir3de.fitting.membership import MAX_GROUPS, PRIOR, PRIOR_PROMPTS, Examples, fit_weights, make_examples
-from ir3de.fitting.tuning import calibrate
+from ir3de.fitting.tuning import ConfidenceSetting
 from ir3de.scorers import Blend
 from laws import counted, seeds
 
@@ -137,7 +137,7 @@ def test_nothing_is_learnt_without_a_background_sums_or_prompts() -> None:
         assert list(make_examples(some, tiny.embedding(), beside)) == []
     plain = [one.histogram_only() for one in own]
     assert list(make_examples(plain, tiny.embedding(), background())) == []
-    fitted = calibrate(own, tiny.embedding(), Blend(), Average())()
+    fitted = ConfidenceSetting(own, tiny.embedding(), Blend(), Average()).calibrate()()
     assert fitted.membership is None
     bare = [*own[:2], own[2].histogram_only()]  # the weights of the prior, the limit of the router's own prompts
     router = Router.fit(dict(zip("abc", bare, strict=True)), embedding=tiny.embedding(), scorer=TokenRidge())
@@ -171,7 +171,7 @@ def test_too_few_prompts_call_nothing_out_of_domain() -> None:
 def test_the_same_prompts_give_the_same_membership() -> None:
     own = experts(4, 20)
     fits = [
-        calibrate(some, tiny.embedding(), Blend(), Average(), background=background())().membership
+        ConfidenceSetting(some, tiny.embedding(), Blend(), Average(), background=background()).calibrate()().membership
         for some in (own, own, pickle.loads(pickle.dumps(own)))
     ]
     assert fits[0] == fits[1] == fits[2] is not None

@@ -18,7 +18,7 @@ from ir3de.fitting import folds
 from ir3de.fitting.calibration import Scored, fit_calibration, fit_familiarity, measure_familiarity
 from ir3de.fitting.evidence import Components, score_views
 from ir3de.fitting.folds import Fold, HeldOutPrompts, make_folds, mean_pair_rows, mean_rows
-from ir3de.fitting.tuning import calibrate, choose
+from ir3de.fitting.tuning import ConfidenceSetting, choose
 from ir3de.policies import Calibration
 from ir3de.scorers import Blend, Posterior
 from ir3de.scorers.arithmetic import using
@@ -190,7 +190,9 @@ def test_what_is_cached_of_an_expert_changes_nothing(some: dict[str, list[str]],
     for others in (used, used[:gone] + used[gone + 1 :], used):
         anew = [pickle.loads(pickle.dumps(one)) for one in others]
         fits = [
-            calibrate(each, tiny.embedding(), Blend(), Average(cap=cap)) for each in (others, anew) for cap in (9, 99)
+            ConfidenceSetting(each, tiny.embedding(), Blend(), Average(cap=cap)).calibrate()
+            for each in (others, anew)
+            for cap in (9, 99)
         ]
         found = [None if fit is None else fit() for fit in fits]
         assert found[:2] == found[2:]
@@ -259,7 +261,7 @@ def test_a_tuned_router_is_the_router_of_what_was_chosen() -> None:
 
 def test_calibration_learns_from_prompts_that_were_held_out() -> None:
     own = sampled()
-    confidence = calibrate(own, tiny.embedding(), PromptRidge(), Average())()
+    confidence = ConfidenceSetting(own, tiny.embedding(), PromptRidge(), Average()).calibrate()()
     some = make_folds(own, tiny.embedding())
     views = score_views(some, PromptRidge(), Average())
     assert confidence.calibration == fit_calibration(views.scored)[0]
@@ -297,8 +299,8 @@ def test_without_a_sample_there_is_no_tuning() -> None:
     mixed = [replace(s, sample=None) if index else s for index, s in enumerate(sampled())]
     with pytest.raises(InputError, match="2 of 3 have none"):
         choose(mixed, tiny.embedding())
-    assert calibrate(mixed, tiny.embedding(), PromptRidge(), Average()) is None
-    assert calibrate(empty, tiny.embedding(), PromptRidge(), Average()) is None
+    assert ConfidenceSetting(mixed, tiny.embedding(), PromptRidge(), Average()).calibrate() is None
+    assert ConfidenceSetting(empty, tiny.embedding(), PromptRidge(), Average()).calibrate() is None
 
 
 def test_tuning_needs_two_experts_and_nothing_chosen_before() -> None:

@@ -18,7 +18,7 @@ from ir3de.embedding import Embedding
 from ir3de.fitting.calibration import Floats, Views
 from ir3de.fitting.evidence import Comparison, take_enough
 from ir3de.fitting.folds import Deal, Fold, Indices, make_folds
-from ir3de.fitting.tuning import Choice, ConfidenceModel, Parts, Trial, calibrate, fit_confidence
+from ir3de.fitting.tuning import Choice, ConfidenceModel, ConfidenceSetting, Parts, Trial, fit_confidence
 from ir3de.scorers import Blend, Scorer
 from ir3de.scorers.blend import BlendParts
 from ir3de.scorers.logistic import ConvergenceError, Logistic, LogisticParts
@@ -55,8 +55,8 @@ def choose_default(
     blend = BlendParts(domains, embedding.rows)
 
     def take_closed_form(reason: str) -> DefaultChoice:
-        confidence = calibrate(domains, embedding, Blend(), selector, blend, background=background)
-        return DefaultChoice(Blend(), confidence, parts=blend, reason=reason)
+        setting = ConfidenceSetting(domains, embedding, Blend(), selector, background)
+        return DefaultChoice(Blend(), setting.calibrate(blend), parts=blend, reason=reason)
 
     if len(domains) < 2:
         return take_closed_form("")
@@ -71,8 +71,8 @@ def choose_default(
     except ConvergenceError as error:
         return take_closed_form(str(error))
     if isinstance(choice.scorer, Blend):  # its confidence comes from all folds, as that of a given scorer does
-        confidence = calibrate(domains, embedding, choice.scorer, selector, blend, background=background)
-        return replace(choice, confidence=confidence)
+        setting = ConfidenceSetting(domains, embedding, choice.scorer, selector, background)
+        return replace(choice, confidence=setting.calibrate(blend))
     return choice
 
 

@@ -4,24 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
 
 from ir3de.embedding import Embedding
-from ir3de.engines.engine import Counting, check_counting
+from ir3de.engines.engine import Counting
 from ir3de.errors import InputError
 from ir3de.files.ledger import Change
-from ir3de.fitting.domains import (
-    CHOOSE_AGAIN,
-    Amendment,
-    Domain,
-    Gift,
-    OutcomeRows,
-    ScorerChoice,
-    check_choice,
-    count_domain,
-    read_addition,
-)
+from ir3de.fitting.domains import CHOOSE_AGAIN, Amendment, Domain, Gift, OutcomeRows, ScorerChoice, check_choice
 from ir3de.fitting.inputs import count_background
 from ir3de.fitting.parts import Constant, KeptPrompt, Kind, Once, RouterParts
 from ir3de.routing.compiled import CompiledRouter
@@ -201,12 +190,11 @@ class DomainTraining:
         return DomainFit(self.statistics(), {}, embedding, rules, self.background).with_scorer(self.scorer)[0]
 
     def decide_kept(self, parts: RouterParts) -> list[KeptPrompt]:
-        from ir3de.fitting.tuning import score_again
+        from ir3de.fitting.tuning import ConfidenceSetting
 
         rules, statistics = parts.compiled.rules, self.statistics()
-        domains, background = list(statistics.values()), self.background()
-        held = self.held_out() if self.held_out else None
-        held = held or score_again(domains, parts.embedding(), self.scorer, rules.selector, background)
+        known = list(statistics.values()), parts.embedding(), self.scorer, rules.selector, self.background()
+        held = self.held_out() if self.held_out else ConfidenceSetting(*known).score_again()
         if held is None:
             return []
         prompts = {name: own.sample.split() for name, own in statistics.items() if own.sample is not None}
@@ -237,13 +225,13 @@ class DomainFit:
 
     def with_scorer(self, scorer: Scorer, *, defer: bool = False) -> Fitted:
         """Fit, calibrate and compile. With `defer`, confidence is calibrated at its first use: the same bits."""
-        from ir3de.fitting.tuning import calibrate
+        from ir3de.fitting.tuning import ConfidenceSetting
 
         parts: Parts = None
         if type(scorer) in (Blend, Logistic):
             parts = (BlendParts if type(scorer) is Blend else LogisticParts)(self.domains, self.embedding.rows)
-        background = self.background()
-        confidence = calibrate(self.domains, self.embedding, scorer, self.rules.selector, parts, background=background)
+        setting = ConfidenceSetting(self.domains, self.embedding, scorer, self.rules.selector, self.background())
+        confidence = setting.calibrate(parts)
         model = None if confidence is None else Once(confidence) if defer else Constant(confidence())
         return self._compile(self._train(scorer), self.rules, model, parts)
 
@@ -334,17 +322,10 @@ def fit_domains(
     counting: Counting,
 ) -> RouterParts:
     """Count, fit and compile a new router. Without a scorer, the fit chooses one."""
-    check_counting(counting)
     known = Constant(count_background(background, embedding))
-    statistics, holdings, changes = {}, {}, []
-    for name, domain in domains.items():
-        count = partial(count_domain, name, embedding=embedding, keep_sample=keep_sample, counting=counting)
-        given = read_addition(name, domain, count, embedding, keep_sample=keep_sample)
-        statistics[name] = given.total
-        holdings[name] = Holding(given.own, ()).with_more(given.contributions, name)
-        after = given.total.digest
-        changes += [Change.now("fit", expert=name, given=one, after=after) for one in given.entries]
-    fit = DomainFit(statistics, holdings, embedding, rules, known)
+    counted = Amendment.count(domains, embedding, keep_sample=keep_sample, counting=counting)
+    changes = list(counted.entries)
+    fit = DomainFit(counted.statistics, counted.holdings, embedding, rules, known)
     if tune:
         (compiled, training), _ = fit.tune()
         changes.append(Change.now("tune"))

@@ -46,6 +46,13 @@ class Gift:
     keep_sample: bool | None = None  # None: as the router does with its other texts
     counting: Counting = field(default_factory=Counting)
 
+    def check_new(self, experts: Collection[str]) -> None:
+        """Raise an error if the name is invalid, or if an expert has it already."""
+        if (name := check_name(self.name)) in experts:
+            raise InputError(
+                f"'{name}' is an expert already: merge(name, texts) gives it more, remove(name) takes it out"
+            )
+
 
 @dataclass(frozen=True)
 class Addition:
@@ -72,6 +79,22 @@ class Amendment:
     statistics: Mapping[str, Statistics]
     holdings: Mapping[str, Holding]
     entries: Sequence[Change]
+
+    @classmethod
+    def count(
+        cls, domains: Mapping[str, Domain], embedding: Embedding, *, keep_sample: bool, counting: Counting
+    ) -> Amendment:
+        """The domains of a new router."""
+        check_counting(counting)
+        statistics, holdings, entries = {}, {}, []
+        for name, domain in domains.items():
+            count = partial(count_domain, name, embedding=embedding, keep_sample=keep_sample, counting=counting)
+            given = read_addition(name, domain, count, embedding, keep_sample=keep_sample)
+            statistics[name] = given.total
+            holdings[name] = Holding(given.own, ()).with_more(given.contributions, name)
+            after = given.total.digest
+            entries += [Change.now("fit", expert=name, given=one, after=after) for one in given.entries]
+        return cls(statistics, holdings, entries)
 
     def give(self, gift: Gift, recipe: Recipe, embedding: Embedding) -> Amendment:
         """Add an expert, or give an existing one more; `recipe` is how its texts are counted."""
@@ -343,12 +366,6 @@ def check_choice(scorer: object) -> None:
     """Raise an error unless a change can do this with the scorer."""
     if scorer not in ("keep", "choose"):
         raise InputError(f'scorer of a change must be "keep" or "choose", found {scorer!r}: `fit` takes other scorers')
-
-
-def check_new(name: str, experts: Collection[str]) -> None:
-    """Raise an error if the name is invalid, or if an expert has it already."""
-    if check_name(name) in experts:
-        raise InputError(f"'{name}' is an expert already: merge(name, texts) gives it more, remove(name) takes it out")
 
 
 def require_experts(names: Iterable[str], experts: Collection[str]) -> None:

@@ -140,9 +140,9 @@ class FoldParts:
         """Σ_c w_c Σ x̄x̄ᵀ, w_c Σ x̄ and w without the held-out prompts, whose windows are subtracted."""
         deal, w = self._deal, 1.0 / self._fold.windows
         held = self._fold.held[deal.window_prompts]
-        experts, times = deal.experts[deal.window_prompts[held]], deal.window_times[held]
+        experts, times = deal.experts[deal.window_prompts[held]], deal.join("window_times")[held]
         units = np.array([own.unit for own in require_prompt_sums(deal.domains)])
-        X = deal.window_means[held] * units[experts, None]
+        X = deal.join("windows")[held] * units[experts, None]
         sums = np.stack([own.unit * own.vector for own in require_prompt_sums(deal.domains)], axis=1)
         sums -= _sum_groups(X * times[:, None], experts, len(deal.domains)).T
         X *= np.sqrt(times * w[experts])[:, None]
@@ -154,7 +154,7 @@ class FoldParts:
         fold, deal = self._fold, self._deal
         w = 1.0 / np.maximum(1.0, fold.tokens)
         A, sums = self._whole.token_system
-        held = _sum_groups(deal.totals[fold.held], deal.experts[fold.held], len(deal.domains))
+        held = _sum_groups(deal.join("totals")[fold.held], deal.experts[fold.held], len(deal.domains))
         B = sums.copy()
         B[:-1] -= held.T * deal.embedding.stored.unit
         B[-1] = fold.tokens

@@ -138,6 +138,7 @@ class Deal:
         self, domains: Sequence[Statistics], embedding: Embedding, longest: int, background: Statistics | None = None
     ) -> None:
         self.domains, self.embedding, self.longest, self.background = domains, embedding, longest, background
+        self._joined: dict[str, npt.NDArray[Any]] = {}
         samples = [_select_prompts(domain, len(domains)) for domain in domains]
         largest = max((len(sample) for sample in samples), default=0)
         self.count = 0  # there is no fold when no domain has two prompts, or one has no sample
@@ -164,19 +165,9 @@ class Deal:
 
     def join(self, name: str) -> npt.NDArray[Any]:
         """An array of all experts' prompts."""
-        return np.concatenate([attrgetter(name)(own) for own in self.prompts])
-
-    @cached_property
-    def window_times(self) -> Indices:
-        return self.join("window_times")
-
-    @cached_property
-    def window_means(self) -> npt.NDArray[np.float32]:
-        return self.join("windows")
-
-    @cached_property
-    def totals(self) -> npt.NDArray[np.float32]:
-        return self.join("totals")
+        if name not in self._joined:
+            self._joined[name] = np.concatenate([attrgetter(name)(own) for own in self.prompts])
+        return self._joined[name]
 
     def kept_pairs(self, held: Booleans) -> tuple[npt.NDArray[np.uint16], Indices]:
         """The buckets of all kept pairs of these prompts, and the expert of each."""
@@ -226,7 +217,7 @@ class Fold:
         self.deal = deal
         C, prompt = len(deal.domains), deal.window_prompts
         tokens = np.bincount(deal.experts[held], weights=deal.kept[held], minlength=C)
-        windows = np.bincount(deal.experts[prompt], weights=deal.window_times * held[prompt], minlength=C)
+        windows = np.bincount(deal.experts[prompt], weights=deal.join("window_times") * held[prompt], minlength=C)
         # If nothing of a domain would be left, none of its prompts is held out.
         empty = (deal.tokens <= tokens) | ((deal.windows > 0) & (deal.windows <= windows))
         self.held = held & ~empty[deal.experts]  # (prompts,)

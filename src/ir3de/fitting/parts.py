@@ -13,15 +13,7 @@ import numpy.typing as npt
 from ir3de.embedding import Embedding, Tokenizer
 from ir3de.errors import ArtifactError, IR3DEError, name_some
 from ir3de.files.ledger import Change, History
-from ir3de.fitting.domains import (
-    Gift,
-    OutcomeRows,
-    ScorerChoice,
-    check_new,
-    check_removal,
-    find_default,
-    require_experts,
-)
+from ir3de.fitting.domains import Gift, OutcomeRows, ScorerChoice, check_removal, find_default, require_experts
 from ir3de.fitting.inputs import count_described
 from ir3de.policies import Calibration, Policy, check_policy
 from ir3de.routing.compiled import CompiledRouter
@@ -110,49 +102,30 @@ class TrainingData(Protocol):
     @property
     def outcomes(self) -> Callable[[], Outcomes]: ...
 
-    def counted_statistics(self, embedding: Embedding) -> Mapping[str, Statistics]:
-        """Each expert's statistics as they were counted, before tuning recounted the prompts in other windows."""
-
-    def give(self, parts: RouterParts, gift: Gift, scorer: ScorerChoice) -> RouterParts:
-        """Add an expert, or give an existing one more."""
-
-    def give_rows(self, parts: RouterParts, rows: OutcomeRows, field: str, *, merge: bool) -> RouterParts:
-        """Add the models of outcome rows. With `merge`, existing models get more rows."""
-
+    # as they were counted, before tuning recounted the prompts in other windows
+    def counted_statistics(self, embedding: Embedding) -> Mapping[str, Statistics]: ...
+    def give(self, parts: RouterParts, gift: Gift, scorer: ScorerChoice) -> RouterParts: ...
+    def give_rows(self, parts: RouterParts, rows: OutcomeRows, field: str, *, merge: bool) -> RouterParts: ...
     def remove(
         self, parts: RouterParts, names: Sequence[str], contribution: str | None, scorer: ScorerChoice
-    ) -> RouterParts:
-        """Remove experts, or one contribution of an expert, as if they had never been there."""
+    ) -> RouterParts: ...
+    def tune(self, parts: RouterParts) -> tuple[RouterParts, tuple[Trial, ...]]: ...
+    def recipe(self, name: str | None) -> Recipe: ...
+    # the same scorer, rules and confidence, fitted to other statistics of the same experts
+    def replace_statistics(self, parts: RouterParts, statistics: Mapping[str, Statistics]) -> RouterParts: ...
 
-    def tune(self, parts: RouterParts) -> tuple[RouterParts, tuple[Trial, ...]]:
-        """Choose scorer and selector again. Also returns what was tried."""
-
-    def recipe(self, name: str | None) -> Recipe:
-        """How texts for that expert, or for a new one, must be counted elsewhere."""
-
-    def replace_statistics(self, parts: RouterParts, statistics: Mapping[str, Statistics]) -> RouterParts:
-        """The same scorer, rules and confidence, fitted to other statistics of the same experts."""
-
-    def fix_selector(self, selector: Selector) -> TrainingData:
-        """The training data of a router whose selector the caller chose."""
-
-    def fix_default(self) -> TrainingData:
-        """The training data of a router whose default expert the caller chose."""
-
-    def read_all(self) -> TrainingData:
-        """The same training data with everything in memory, ready to be pickled."""
-
-    def require_probabilities(self, why_not: str) -> None:
-        """Raise an error with that reason if the experts' values are not probabilities."""
-
-    def refit(self, parts: RouterParts) -> CompiledRouter:
-        """Fit from scratch with the same scorer and selector: what the parts must contain."""
-
-    def decide_kept(self, parts: RouterParts) -> list[KeptPrompt]:
-        """Every kept prompt, decided by a fit that did not see it. Empty if none can be held out."""
-
-    def build_table(self, embedding: Embedding, rules: DecisionRules) -> Table:
-        """The table that this training data gives with its scorer."""
+    # the training data of a router whose selector or default expert the caller chose
+    def fix_selector(self, selector: Selector) -> TrainingData: ...
+    def fix_default(self) -> TrainingData: ...
+    # the same with everything in memory, ready to be pickled
+    def read_all(self) -> TrainingData: ...
+    # raises an error with that reason if the experts' values are not probabilities
+    def require_probabilities(self, why_not: str) -> None: ...
+    # fits from scratch with the same scorer and selector: what the parts must contain
+    def refit(self, parts: RouterParts) -> CompiledRouter: ...
+    # every kept prompt, decided by a fit that did not see it; empty if none can be held out
+    def decide_kept(self, parts: RouterParts) -> list[KeptPrompt]: ...
+    def build_table(self, embedding: Embedding, rules: DecisionRules) -> Table: ...
 
 
 @dataclass(frozen=True)
@@ -178,7 +151,7 @@ class RouterParts:
 
     def add(self, gift: Gift, scorer: ScorerChoice) -> RouterParts:
         """The parts with a new expert."""
-        check_new(gift.name, self.compiled.experts)
+        gift.check_new(self.compiled.experts)
         return self.training.give(self, gift, scorer)
 
     def merge(self, gift: Gift, scorer: ScorerChoice) -> RouterParts:

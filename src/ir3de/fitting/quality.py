@@ -29,18 +29,11 @@ import numpy.typing as npt
 from ir3de.errors import InputError
 from ir3de.fitting.shrinkage import Cells, Evidence, cross_validate, solve_tasks, sum_cells, task_means
 from ir3de.scorers.arithmetic import BLOCK_ROWS, Rows
-from ir3de.scorers.expectation import (
-    FINE,
-    SHARPNESS,
-    Expectation,
-    Floats,
-    HeldOutGain,
-    Shrinkage,
-    Validation,
-    weigh_tasks,
-)
+from ir3de.scorers.expectation import FINE, SHARPNESS, Expectation, HeldOutGain, Shrinkage, Validation, weigh_tasks
 from ir3de.scorers.table import Table, row_blocks
 from ir3de.statistics.outcomes import FOLDS, LENGTH_PARTS, SCORE_UNIT, Outcomes, OutcomeSample, PromptKey
+
+Floats = npt.NDArray[np.float64]
 
 CONSTANT = Shrinkage(math.inf, math.inf)  # one expected score per model
 ORDERING_STRENGTH = 4_096.0  # instead of an infinite one, where prompts of a single task must be ordered

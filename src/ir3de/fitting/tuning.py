@@ -102,35 +102,45 @@ class Choice:
     parts: Parts = None  # of the chosen scorer, where they are known
 
 
-def calibrate(
-    domains: Sequence[Statistics],
-    embedding: Embedding,
-    scorer: Scorer,
-    selector: Selector,
-    parts: Parts = None,
-    *,
-    background: Statistics | None = None,
-) -> Callable[[], ConfidenceModel] | None:
-    """A function that fits the confidence model on held-out prompts; None where no sample of prompts was kept.
+@dataclass(frozen=True)
+class ConfidenceSetting:
+    """A scorer and selector whose confidence is learnt on held-out prompts of these domains."""
 
-    The prompts are prepared and checked at once. `parts` are those of the scorer for these domains, if known.
-    """
-    folds = hold_out(domains, embedding, scorer, selector, background)
-    if not folds:
-        return None
-    return lambda: fit_confidence(folds, score_held_out(folds, scorer, selector, parts))
+    domains: Sequence[Statistics]
+    embedding: Embedding
+    scorer: Scorer
+    selector: Selector
+    background: Statistics | None = None
 
+    def calibrate(self, parts: Parts = None) -> Callable[[], ConfidenceModel] | None:
+        """A function that fits the confidence model; None where no sample of prompts was kept.
 
-def hold_out(
-    domains: Sequence[Statistics],
-    embedding: Embedding,
-    scorer: Scorer,
-    selector: Selector,
-    background: Statistics | None,
-) -> list[Fold]:
-    """The folds for the confidence of a scorer; none where no sample of prompts was kept."""
-    folds = make_folds(domains, embedding, background, cap=selector.cap) if len(domains) > 1 else []
-    return take_enough(folds) if isinstance(scorer, Logistic) else folds
+        The prompts are prepared and checked at once. `parts` are those of the scorer for these domains, if known.
+        """
+        folds = self.hold_out()
+        return (lambda: fit_confidence(folds, self._score(folds, parts))) if folds else None
+
+    def score_again(self) -> HeldOut | None:
+        """The held-out prompts from which the confidence was learnt; None where none can be held out."""
+        if not (folds := self.hold_out()):
+            return None
+        return HeldOut.gather(folds, self._score(folds), [measure_familiarity(fold) for fold in folds])
+
+    def hold_out(self) -> list[Fold]:
+        domains, embedding, cap = self.domains, self.embedding, self.selector.cap
+        folds = make_folds(domains, embedding, self.background, cap=cap) if len(domains) > 1 else []
+        return take_enough(folds) if isinstance(self.scorer, Logistic) else folds
+
+    def _score(self, folds: Sequence[Fold], parts: Parts = None) -> Views:
+        """The evidence of a blend and of a discriminative fit from parts, of others from tables."""
+        scorer, rows = self.scorer, self.embedding.rows
+        if type(self.selector) is Average and isinstance(scorer, Blend):
+            known = parts if isinstance(parts, BlendParts) else BlendParts(self.domains, rows)
+            return Components(folds, known).blend(scorer)
+        if type(self.selector) is Average and isinstance(scorer, Logistic):
+            fitted = parts if isinstance(parts, LogisticParts) else LogisticParts(self.domains, rows)
+            return Comparison(fitted, folds).score(scorer)
+        return score_views(folds, scorer, self.selector)
 
 
 def choose(
@@ -201,32 +211,6 @@ def fit_confidence(folds: Sequence[Fold], views: Views) -> ConfidenceModel:
     familiarity = None if folds[0].deal.embedding.is_multilingual else fit_familiarity(measured)
     membership = fit_membership(folds, views, calibration, familiarity, measured)
     return ConfidenceModel(calibration, familiarity, membership, HeldOut.gather(folds, views, measured))
-
-
-def score_again(
-    domains: Sequence[Statistics],
-    embedding: Embedding,
-    scorer: Scorer,
-    selector: Selector,
-    background: Statistics | None,
-) -> HeldOut | None:
-    """The held-out prompts of a fit, as its confidence was learnt from them; None where none can be held out."""
-    folds = hold_out(domains, embedding, scorer, selector, background)
-    if not folds:
-        return None
-    views = score_held_out(folds, scorer, selector)
-    return HeldOut.gather(folds, views, [measure_familiarity(fold) for fold in folds])
-
-
-def score_held_out(folds: Sequence[Fold], scorer: Scorer, selector: Selector, parts: Parts = None) -> Views:
-    """The evidence for held-out prompts: of a blend and of a discriminative fit from parts, of others from tables."""
-    domains, rows = folds[0].deal.domains, folds[0].deal.embedding.rows
-    if type(selector) is Average and isinstance(scorer, Blend):
-        return Components(folds, parts if isinstance(parts, BlendParts) else BlendParts(domains, rows)).blend(scorer)
-    if type(selector) is Average and isinstance(scorer, Logistic):
-        known = parts if isinstance(parts, LogisticParts) else LogisticParts(domains, rows)
-        return Comparison(known, folds).score(scorer)
-    return score_views(folds, scorer, selector)
 
 
 class _Search:

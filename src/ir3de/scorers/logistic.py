@@ -243,15 +243,10 @@ class _Problem:
         sizes = np.bincount(features.experts, minlength=experts)
         weights = (1.0 / (sizes[features.experts] * (sizes > 0).sum())).astype(np.float32)
         penalty = strength / n
-        diagonal = 1.0 / (penalty + features.sparse.sum_squares(weights) / experts)
+        diagonal = (1.0 / (penalty + features.sparse.sum_squares(weights) / experts)).astype(np.float32)
         rows = features.dense * np.sqrt(weights / np.float32(experts))[:, None]
-        return cls(
-            features,
-            weights,
-            np.float32(penalty),
-            diagonal.astype(np.float32)[:, None],
-            DenseInverse.build(rows, penalty),
-        )
+        inverse = DenseInverse.build(rows, penalty)
+        return cls(features, weights, np.float32(penalty), diagonal[:, None], inverse)
 
     @property
     def width(self) -> int:

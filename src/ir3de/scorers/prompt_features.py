@@ -227,18 +227,8 @@ class Features:
         size = float(np.sqrt(np.mean(mean.astype(np.float64) ** 2))) or 1.0
         scale = means / (size * float(np.sqrt(embeddings.shape[1])))
         mean *= (scale * root)[:, None].astype(np.float32)
-        buckets = blocks[1][0].found if pairs > 0 else np.zeros(0, np.int64)
-        return cls(
-            sparse,
-            mean,
-            prompts.experts,
-            prompts.places,
-            tokens.found,
-            buckets,
-            weights.astype(np.float32),
-            centre,
-            scale,
-        )
+        buckets, scaled = blocks[1][0].found if pairs > 0 else np.zeros(0, np.int64), weights.astype(np.float32)
+        return cls(sparse, mean, prompts.experts, prompts.places, tokens.found, buckets, scaled, centre, scale)
 
     def __len__(self) -> int:
         return len(self.experts)
