@@ -1,4 +1,4 @@
-"""Write docs/cli.md from the help of every command; `--check` only says whether it is up to date."""
+"""Write docs/cli.md from the help of every command; `--check` only compares."""
 
 from __future__ import annotations
 

@@ -23,29 +23,10 @@ from ir3de.cli.options import (
 )
 from ir3de.cli.output import Output, count_left_out, facts, heading, hint, split_rows, table
 
+# fmt: off
 __all__ = [
-    "FAINT",
-    "Output",
-    "bar",
-    "colour_of",
-    "count_left_out",
-    "device_option",
-    "domains_option",
-    "effects_table",
-    "facts",
-    "force_option",
-    "heading",
-    "hint",
-    "is_router",
-    "json_text",
-    "line",
-    "load_arithmetic",
-    "output_options",
-    "percent",
-    "refuse_existing",
-    "refuse_other_name",
-    "show_explanation",
-    "size",
-    "split_rows",
+    "FAINT", "Output", "bar", "colour_of", "count_left_out", "device_option", "domains_option", "effects_table",
+    "facts", "force_option", "heading", "hint", "is_router", "json_text", "line", "load_arithmetic",
+    "output_options", "percent", "refuse_existing", "refuse_other_name", "show_explanation", "size", "split_rows",
     "table",
 ]

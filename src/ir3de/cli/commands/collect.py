@@ -116,8 +116,8 @@ def collect(
 ) -> None:
     """Count one domain's texts where they are, or those of each label.
 
-    OUT is a file that ends in .stats. With --label, the rows of all PATHs say by that column which expert they belong
-    to; OUT is then a folder that gets one file per label, and `ir3de fit router OUT` takes the folder.
+    OUT is a file that ends in .stats. With --label, that column names the expert of each row of all PATHs; OUT is then
+    a folder that gets one file per label, and `ir3de fit router OUT` takes the folder.
 
     The file holds sums of integers, and no text unless --keep-sample is given. `fit`, `add` and `merge` take it in
     place of the texts.

@@ -49,7 +49,7 @@ def explain(
     """Show which words of a prompt decided, and for which expert.
 
     Without TEXT, all of standard input is one prompt. The best expert is compared with the next one: a word has the
-    colour of the one that it speaks for, and strong words stand out. Without colours, + and - below the words say the
+    colour of the one that it speaks for, and strong words stand out. Without colours, + and - below the words mean the
     same. The contributions of all words add up to the lead of the best expert. With --chat, every turn of the user is
     explained: how much each turn weighed, which one decided, and by which words. --json also gives every token.
 
@@ -187,7 +187,7 @@ def _draw_words(out: Output, explanation: Explanation) -> Iterator[Block]:
 
 
 def _style(word: Word, explanation: Explanation) -> str:
-    """The colour of the expert that a word speaks for, bold if it is strong; faint if it says little."""
+    """The colour of the expert that a word speaks for, bold if it is strong; faint if it is weak."""
     share = _strength(word.contribution, explanation)
     if share < WEAK_SHARE:
         return FAINT

@@ -178,7 +178,7 @@ def fit(
 ) -> None:
     """Fit a router from each expert's texts.
 
-    With --label, the rows of all PATHs say by that column which expert they belong to. The texts are held in memory.
+    With --label, that column names the expert of each row of all PATHs. The texts are held in memory.
     A folder needs no --label: each file directly in it (law.txt, law.jsonl, law.stats) and each sub-folder (law/) is
     named like its expert. Or name each expert: NAME=PATH. If a NAME has several paths, repeat it for each.
 
@@ -190,13 +190,12 @@ def fit(
     A router learns from --background which prompts are out of domain. Without it, a broad set of everyday prompts that
     is built in does that. If the experts' own prompts are like those, give prompts that no expert should get.
 
-    --describe says in a few words what an expert is for, beside its texts or instead of them.
+    --describe gives the purpose of an expert in a few words, in addition to its texts or instead of them.
 
-    Afterwards the router is measured by cross-validation on up to 1,024 prompts of each expert that it kept: accuracy
-    beside that of TF-IDF with logistic regression (where scikit-learn is installed), the most confused experts, what
-    it would abstain on, and what more prompts would bring. --no-proof leaves that out. With --holdout, some prompts are
-    kept out of the fit, and the router is measured on those; `ir3de eval --holdout` finds them again. The texts are
-    then held in memory.
+    Afterwards the router is measured by cross-validation on up to 1,024 kept prompts of each expert: its accuracy and
+    that of TF-IDF with logistic regression (if scikit-learn is installed), the most confused experts, the abstentions,
+    and the value of more prompts. --no-proof skips that. With --holdout, some prompts are kept out of the fit, and the
+    router is measured on those; `ir3de eval --holdout` finds them again. The texts are then held in memory.
 
     With --outcomes, the experts are the models that have scores in the rows. Larger scores are better, and scores may
     be missing. The router then names the model with the largest expected score. Only the options --text,

@@ -175,7 +175,7 @@ def _compare_prompts(router: Router, texts: Mapping[str, Sequence[str]]) -> Iter
     total = sum(len(hashes) for _, hashes in kept)
     here = {name: {hash_text(text) for text in own} for name, own in texts.items()}
     found = sum(int(value) in here.get(name, ()) for name, hashes in kept for value in hashes)
-    meaning = "The figures say what the router’s settings are worth when they are fitted on these prompts"
+    meaning = "The figures are those of the router’s settings when they are fitted on these prompts"
     measure = "`ir3de eval` measures the router as it is"
     if total and found < SAME_PROMPTS * total:
         share = (
