@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
@@ -12,7 +12,7 @@ import click
 
 from ir3de.cli import hints
 from ir3de.cli.formats import one_line, printable
-from ir3de.cli.options import Function, TextOptions, check_described, parse_descriptions, parse_domains
+from ir3de.cli.options import Function, TextOptions, parse_domains
 from ir3de.cli.output import Output, reading
 from ir3de.files.atomic import find_kind
 
@@ -186,6 +186,36 @@ def given_domains(function: Function) -> Function:
         return function(*args, domains=GivenDomains(sources, label), **kwargs)
 
     return command  # type: ignore[return-value]
+
+
+def parse_descriptions(context: click.Context, parameter: click.Parameter, pairs: Iterable[str]) -> dict[str, str]:
+    """name=words pairs as {name: words}; a click callback."""
+    descriptions: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, words = pair.partition("=")
+        if not (name.strip() and equals and words.strip()):
+            raise click.BadParameter(
+                f'expected name=words, found {pair!r}: write for instance law="contracts, courts, tenancy"'
+            )
+        if name in descriptions:
+            raise click.BadParameter(f"{name!r} is described twice: put all words into one description")
+        descriptions[name] = words
+    return descriptions
+
+
+def check_described(domains: Mapping[str, Sized], descriptions: Mapping[str, str]) -> None:
+    """Reject descriptions of experts that are not named, and experts with neither a path nor a description."""
+    for name in descriptions:
+        if name not in domains:
+            raise click.UsageError(
+                f"--describe {name}: the experts named are {', '.join(domains)}: correct it, or name {name} or "
+                f"{name}=PATH too"
+            )
+    for name, paths in domains.items():
+        if not paths and name not in descriptions:
+            raise click.UsageError(
+                f'expected name=path, found {name!r}: write for instance {name}={name}.txt, or --describe {name}="…"'
+            )
 
 
 def described_domains(function: Function) -> Function:

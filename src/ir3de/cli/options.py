@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from inspect import signature
@@ -204,7 +204,7 @@ no_sample_option = click.option(
 )
 
 
-# NAME=PATH and NAME=WORDS -------------------------------------------------------------------------------------------
+# NAME=PATH ----------------------------------------------------------------------------------------------------------
 
 
 def parse_domains(
@@ -232,36 +232,6 @@ def parse_domains(
 def domains_option(function: Function) -> Function:
     """Add the optional argument NAME=PATH..., for commands without --label."""
     return click.argument("domains", nargs=-1, metavar="[NAME=PATH...]", callback=parse_domains)(function)
-
-
-def parse_descriptions(context: click.Context, parameter: click.Parameter, pairs: Iterable[str]) -> dict[str, str]:
-    """name=words pairs as {name: words}; a click callback."""
-    descriptions: dict[str, str] = {}
-    for pair in pairs:
-        name, equals, words = pair.partition("=")
-        if not (name.strip() and equals and words.strip()):
-            raise click.BadParameter(
-                f'expected name=words, found {pair!r}: write for instance law="contracts, courts, tenancy"'
-            )
-        if name in descriptions:
-            raise click.BadParameter(f"{name!r} is described twice: put all words into one description")
-        descriptions[name] = words
-    return descriptions
-
-
-def check_described(domains: Mapping[str, Sized], descriptions: Mapping[str, str]) -> None:
-    """Reject descriptions of experts that are not named, and experts with neither a path nor a description."""
-    for name in descriptions:
-        if name not in domains:
-            raise click.UsageError(
-                f"--describe {name}: the experts named are {', '.join(domains)}: correct it, or name {name} or "
-                f"{name}=PATH too"
-            )
-    for name, paths in domains.items():
-        if not paths and name not in descriptions:
-            raise click.UsageError(
-                f'expected name=path, found {name!r}: write for instance {name}={name}.txt, or --describe {name}="…"'
-            )
 
 
 # how texts are counted ----------------------------------------------------------------------------------------------
