@@ -44,7 +44,7 @@ def test_a_conversation_shows_turn_by_turn_who_answers_and_why(page: Browser, ga
     assert [message["role"] for message in sent] == ["user", "assistant", "user", "assistant", "user"]
     page.find(".turn:nth-child(2) summary").click()
     said = page.text(".turn:nth-child(2) .why")
-    assert "It stays with law: of all turns, turn 1 speaks most for it." in said and "Expertlaw" in said
+    assert "It stays with law: of all turns, turn 1 is the strongest sign of it." in said and "Expertlaw" in said
     assert small_router().explain(turns[0]).summary in said
     say(page, "and for how many minutes?")
     assert page.text("#chat-winner") == page.text("#chat-send b") == "cooking"
@@ -171,7 +171,7 @@ def test_keys_show_their_limits_what_is_used_and_when_it_begins_anew(chromium: B
             assert "No answers" in chromium.text("[data-key=free]")
             assert chromium.text("#keys-file").startswith("3 keys, from ")
             file.write_text("not a keys file")
-            chromium.until(lambda: "cannot be read, so the keys before it hold" in chromium.text("#keys-problem"))
+            chromium.until(lambda: "so the previous keys stay in force" in chromium.text("#keys-problem"))
             assert len(chromium.all(".key")) == len(entries)
             write_keys(file, key("app"))
             chromium.until(lambda: chromium.text("#keys-file").startswith("1 key, from "))  # without a click

@@ -139,7 +139,7 @@ async def ask(chosen: Chosen) -> Outcome:
         if not isinstance(found, UpstreamFailure):
             return found
     if is_overdue(chosen.deadline):
-        return UpstreamFailure("deadline", f"no answer has begun within {seconds:g} s", 504)
+        found = UpstreamFailure("deadline", f"no answer has begun within {seconds:g} s", 504)
     if record.fallbacks:
         found.message += f". Tried before: {', '.join(f'{name} ({reason})' for name, _, reason in record.fallbacks)}"
     if choice.refusal is not None and choice.refusal.text:

@@ -56,18 +56,19 @@ class Relayed(NamedTuple):
 
 async def relay(answered: Answered) -> Relayed:
     """Send an answer to the client."""
-    accepted, record = answered.accepted, answered.accepted.progress.record
+    accepted, record, is_complete = answered.accepted, answered.accepted.progress.record, True
     if record.asked_seconds is not None:  # otherwise no expert got the request
         record.first_seconds = perf_counter() - accepted.clock
     if answered.body is not None:
         headers = add_headers(accepted, answered.headers, answered.hook_seconds)
         await accepted.response.send_whole(answered.status, headers, answered.body)
     else:
-        await _relay_pieces(answered)
-    return Relayed(accepted, answered.session, answered.copy, answered.observe)
+        is_complete = await _relay_pieces(answered)
+    return Relayed(accepted, answered.session, *((answered.copy, answered.observe) if is_complete else (None, None)))
 
 
-async def _relay_pieces(answered: Answered) -> None:
+async def _relay_pieces(answered: Answered) -> bool:
+    """Whether the answer came to its end without a failure."""
     accepted, attempt = answered.accepted, answered.attempt
     progress, response = accepted.progress, accepted.response
     try:
@@ -84,13 +85,14 @@ async def _relay_pieces(answered: Answered) -> None:
             failure = as_failure(error, attempt.expert).drop_frames()
             attempt.fail(failure)
             await _end_broken(accepted, failure)
+        return False
     except BaseException:
         if attempt is not None:
             attempt.abandon()
         raise
-    else:
-        if attempt is not None:
-            attempt.succeed()
+    if attempt is not None:
+        attempt.succeed()
+    return True
 
 
 async def read_pieces(answered: Answered, send: Callable[[bytes], Awaitable[None]]) -> bytes:
