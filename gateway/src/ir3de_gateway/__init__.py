@@ -15,7 +15,7 @@ A request passes the stages of `stages/` in their order: accept, read, choose, a
 them changes:
 
     admin/follow          checks a folder or an address for a new router
-    admin/routes          the /admin endpoints; `changes` says which changes are possible
+    admin/routes          the /admin endpoints; `changes` lists the possible changes
     admin/administration  applies one change at a time, and picks up those of other workers
     admin/fit_process     fits a changed router, in a process of its own
     admin/fetching        fetches a router from an address, within limits

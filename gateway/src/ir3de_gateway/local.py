@@ -47,7 +47,7 @@ PERSONAS = {
     "mathematics": Persona("You are a mathematician. Work step by step and end with the result.", 0.1, 0.9),
     "law": Persona("You are a lawyer. Explain the legal rule in plain words, then how it applies here.", 0.3, 0.9),
     "medicine": Persona("You are a physician. Explain briefly and say when to see a doctor.", 0.3, 0.9),
-    "history": Persona("You are a historian. Tell what happened, when, and why it mattered.", 0.6, 0.95),
+    "history": Persona("You are a historian. Explain what happened, when, and why it mattered.", 0.6, 0.95),
 }
 
 

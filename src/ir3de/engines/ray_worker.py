@@ -74,7 +74,7 @@ def run_task(function: str, batch: pyarrow.Table, setup: Any, node: str) -> byte
 
 
 def _check_attempts() -> None:
-    from ray._private.worker import global_worker  # Ray tells nowhere else
+    from ray._private.worker import global_worker  # Ray has it nowhere else
 
     attempts = getattr(global_worker.core_worker, "get_current_task_attempt_number", lambda: 0)()
     if attempts >= MAX_ATTEMPTS:

@@ -79,8 +79,8 @@ class SeenPrompts(JSONReport):
         """A warning about the accuracy, with `advice`; None where too few prompts were in the fit to matter."""
         if self.seen <= WORTH_A_WARNING * self.told:
             return None
-        told = f"{self.told:,} prompts"
-        of = told if self.told == self.prompts else f"the {told} that could be checked"
+        checked = f"{self.told:,} prompts"
+        of = checked if self.told == self.prompts else f"the {checked} that could be checked"
         return f"{self.seen:,} of {of} were in the fit: the accuracy is too optimistic. {advice}"
 
 

@@ -27,7 +27,7 @@ class Cells(Protocol):
 class CircuitBreaker:
     """Opens after a number of failures in a row; after `rest` seconds one request probes whether the expert is back.
 
-    An expert that answers 429 is not failing: it cools down, for as long as its Retry-After says.
+    An expert that answers 429 is not failing: it cools down for the time of its Retry-After.
 
     A request takes the `ticket` when it is allowed, and its outcome is recorded with it. Requests that were allowed
     before the breaker opened change nothing any more, and only the last probe can be abandoned. Without a ticket, the

@@ -21,7 +21,7 @@ A request is tried again only as long as no byte of an answer was sent to the cl
 | any other status, such as 400, 401 or 404 | | the same | no | no | a success: it is the answer |
 
 "Repeatable" is a request that an expert may get twice: its answer is not stored, and no tool runs on its way. An expert
-cools down for as long as its Retry-After says, at most `breaker.max_retry_after`; without one, for `breaker.cooldown`
+cools down for the time of its Retry-After, at most `breaker.max_retry_after`; without one, for `breaker.cooldown`
 from the second time in a row on. After `breaker.failures` failures in a row, the breaker opens for `breaker.rest`.
 Between replicas, the gateway waits `retries.backoff`, doubled each time.
 """
