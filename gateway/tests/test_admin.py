@@ -21,8 +21,6 @@ from ir3de.evaluation import measure_change
 from ir3de.files.router_folder import read_header
 from ir3de.policies import Policy
 from ir3de.statistics.files import save_statistics
-from ir3de_gateway.admin import fit_process
-from ir3de_gateway.api_errors import ApiError
 from ir3de_gateway.gateway import Gateway
 from running_gateway import Upstream, answer, served
 from saved import PROMPTS, first_router
@@ -289,15 +287,6 @@ def test_the_domains_of_a_router_elsewhere_or_of_a_serving_copy_are_not_changed_
         memory.store.clear()
 
 
-def test_a_fit_that_dies_changes_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fit_process.sys, "executable", "/bin/false")
-    with admin(config(folder)) as client:
-        body = {"name": "history", "upstream": ENDPOINT, "texts": HISTORY}
-        status, message = error(client.post("/admin/experts", json=body))
-        assert status == 500 and "nothing was changed" in message
-        assert names(client) == [*tiny.DOMAINS] and not list((folder / "state").glob("*router-*"))
-
-
 def test_the_configuration_is_read_again(folder: Path) -> None:
     bases = [config(folder)]
     with admin(bases[0], lambda: bases[-1]) as client:
@@ -386,13 +375,6 @@ def test_a_router_fitted_from_outcomes_takes_rows_with_scores(folder: Path) -> N
         file = {"name": "c.jsonl", "content": base64.b64encode(content).decode()}
         assert client.post("/admin/experts", json={**new, "file": file}).status_code == 201
         assert client.gateway.live.snapshot.router.experts == ("a", "b", "c")
-
-
-def test_refusals_of_a_fit_are_raised_as_they_are_there(folder: Path) -> None:
-    with pytest.raises(Exception, match="no expert 'nobody'") as caught:
-        fit_process.fit(fit_process.FitOrder(str(folder / "router"), str(folder / "new"), "remove", "nobody"))
-    assert type(caught.value).__name__ == "UnknownExpertError" and not isinstance(caught.value, ApiError)
-    assert not (folder / "new").exists()
 
 
 def test_nothing_is_kept_of_a_reload_at_a_signal(folder: Path) -> None:

@@ -266,3 +266,19 @@ def test_no_kind_of_address_is_an_error_of_the_gateway(folder: Path) -> None:
         message = error(client.put("/admin/router", json={"path": "reference://x"}))[1]
         assert message.startswith("cannot open reference://x: use a folder, or an address that begins with s3, ")
         assert names(client) == [*tiny.DOMAINS]
+
+
+def test_refusals_of_a_fit_are_raised_as_they_are_there(folder: Path) -> None:
+    with pytest.raises(Exception, match="no expert 'nobody'") as caught:
+        fit_process.fit(fit_process.FitOrder(str(folder / "router"), str(folder / "new"), "remove", "nobody"))
+    assert type(caught.value).__name__ == "UnknownExpertError" and not isinstance(caught.value, ApiError)
+    assert not (folder / "new").exists()
+
+
+def test_a_fit_that_dies_changes_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fit_process.sys, "executable", "/bin/false")
+    with admin(config(folder)) as client:
+        body = {"name": "history", "upstream": ENDPOINT, "texts": HISTORY}
+        status, message = error(client.post("/admin/experts", json=body))
+        assert status == 500 and "nothing was changed" in message
+        assert names(client) == [*tiny.DOMAINS] and not list((folder / "state").glob("*router-*"))
