@@ -19,7 +19,7 @@ from ir3de_gateway.admin.changes import ExpertAddition, ReplicaChange, RouterRep
 from ir3de_gateway.http.service import DOCUMENT as TARGET
 from ir3de_gateway.requests.controls import PRICE_PATTERN
 from ir3de_gateway.stages.relay import PROVENANCE_HEADERS
-from ir3de_gateway.wire.passthrough import PASSTHROUGH_FORMATS, PassthroughFormat
+from ir3de_gateway.wire.formats import PASSTHROUGH_FORMATS, PassthroughFormat
 from reference_pages import describe_http
 
 Schema = dict[str, Any]

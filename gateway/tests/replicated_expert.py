@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ir3de_gateway.experts.replicas import Replica
+from ir3de_gateway.experts.expert import Replica
 from raw_sockets import ask
 from running_gateway import QUESTIONS, Behaviour, Running, Upstream, running, served
 

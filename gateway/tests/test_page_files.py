@@ -11,7 +11,7 @@ import pytest
 
 from browser import STRONGEST
 from ir3de.routing.colours import COLOURS
-from ir3de_gateway.http import page as static_files
+from ir3de_gateway.http import service as static_files
 from legibility import contrast, mixed, rgb
 from running_gateway import Running, running
 

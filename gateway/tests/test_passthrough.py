@@ -16,7 +16,7 @@ import pytest
 
 from ir3de_gateway.requests import forms as upload
 from ir3de_gateway.serving.request_filter import RequestFilter
-from ir3de_gateway.wire.passthrough import PASSTHROUGH_FORMATS
+from ir3de_gateway.wire.formats import PASSTHROUGH_FORMATS
 from object_servers import SPEECH, ObjectServer, serving_objects
 from raw_sockets import ask, dial, eventually
 from running_gateway import Running

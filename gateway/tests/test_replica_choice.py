@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from ir3de_gateway.config.experts import ExpertConfig
-from ir3de_gateway.experts import replicas as replicas_module
-from ir3de_gateway.experts.replicas import Replica, ReplicatedExpert, create_expert
+from ir3de_gateway.experts import expert as expert_module
+from ir3de_gateway.experts.expert import Replica, ReplicatedExpert, create_expert
 from ir3de_gateway.store import numbers as tables
 from ir3de_gateway.store.workers import VARIABLE
 
@@ -30,7 +30,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(replicas_module, "monotonic", clock)
+    monkeypatch.setattr(expert_module, "monotonic", clock)
     return clock
 
 

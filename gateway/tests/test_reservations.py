@@ -31,7 +31,7 @@ from ir3de_gateway.requests.tokens import (
 )
 from ir3de_gateway.stages.read import count_tokens
 from ir3de_gateway.wire import FORMATS
-from ir3de_gateway.wire.passthrough import PASSTHROUGH_FORMATS
+from ir3de_gateway.wire.formats import PASSTHROUGH_FORMATS
 from raw_sockets import Got, ask, chat, eventually
 from running_gateway import QUESTIONS, Upstream, config_for, running, served, small_router
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import exchange_records as made
 import raw_sockets
 import tiny
-from ir3de_gateway.telemetry.server_timing import build_server_timing
+from ir3de_gateway.exchange_record import build_server_timing
 from running_gateway import QUESTIONS, failing, running
 
 METRIC = r'([a-z]+)(?:;desc="([^"\\]*)")?;dur=([0-9]+\.[0-9]{3})'

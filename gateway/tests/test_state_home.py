@@ -138,8 +138,7 @@ def test_a_folder_that_is_named_is_used(home: Path, tmp_path: Path) -> None:
     ],
 )
 def test_several_addresses_on_the_command_line(text: str, addresses: list[str]) -> None:
-    from ir3de_gateway.cli.config import build_template
-    from ir3de_gateway.cli.options import Endpoint
+    from ir3de_gateway.cli.config import Endpoint, build_template
 
     found = Endpoint.parse(text)
     assert list(found.replicas) == addresses and found.base_url == (addresses or ["http://a/v1"])[0]

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 import exchange_records as made
-from ir3de_gateway.http.page import PAGE_FOLDER
+from ir3de_gateway.http.service import PAGE_FOLDER
 from ir3de_gateway.telemetry.metrics import Metrics
 
 pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="needs node")

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ir3de_gateway import translation as translated
 from ir3de_gateway.api_errors import ApiError
 from ir3de_gateway.config.experts import ExpertConfig
 from ir3de_gateway.stages.record import read_usage
-from ir3de_gateway.translation import fields as translated
+from ir3de_gateway.translation import UntranslatableError
 from ir3de_gateway.translation.answers import (
     FINISH_REASONS,
     STOP_REASONS,
@@ -24,7 +25,6 @@ from ir3de_gateway.translation.answers import (
     build_message_usage,
     translate_error,
 )
-from ir3de_gateway.translation.fields import UntranslatableError
 from ir3de_gateway.translation.requests import build_chat_request, build_messages_request
 from ir3de_gateway.translation.translation import ChatByMessages, MessagesByChat, find_untranslatable
 from ir3de_gateway.wire import FORMATS

@@ -12,7 +12,7 @@ import click
 
 from ir3de.cli.plugins import FAINT, Output, facts, is_router, json_text, line, output_options
 from ir3de.errors import ArtifactError, InputError, MissingExtraError, name_some
-from ir3de_gateway.cli.options import Endpoint, config_argument, count, expert_option, show_checked
+from ir3de_gateway.cli.config import Endpoint, config_argument, count, expert_option, show_checked
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -93,7 +93,7 @@ def serve(
 
 def _serve(source: Source, checked: CheckedConfig, out: Output, *, demo: bool) -> bool:
     from ir3de_gateway import server
-    from ir3de_gateway.http.page import provide_admin_token
+    from ir3de_gateway.http.service import provide_admin_token
 
     for finding in checked.findings:
         out.warn(str(finding))
@@ -183,7 +183,7 @@ def _overrides(router: str | None, experts: list[Endpoint], server: dict[str, An
 def announce(address: str, source: Source, checked: CheckedConfig, out: Output, token: str | None) -> None:
     """Print where it serves: as one line of JSON, or for people."""
     from ir3de_gateway.admin.state import find_state_folder
-    from ir3de_gateway.http.page import build_page_link
+    from ir3de_gateway.http.service import build_page_link
 
     config, router, _ = checked
     page, state = build_page_link(address, token), find_state_folder(config, source.path)

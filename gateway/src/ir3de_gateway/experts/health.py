@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterator
 from time import monotonic
 
-from ir3de_gateway.experts.replicas import Replica
+from ir3de_gateway.experts.expert import Replica
 from ir3de_gateway.experts.snapshot import LiveSnapshot
 from ir3de_gateway.transport import NoConnectionError, OutOfResourcesError, Transport, UpstreamCall
 

@@ -39,8 +39,7 @@ from time import time
 from typing import Literal, NamedTuple, Self
 
 from ir3de_gateway.experts.concurrency import LimitReached
-from ir3de_gateway.experts.expert import Expert
-from ir3de_gateway.experts.replicas import ReplicatedExpert
+from ir3de_gateway.experts.expert import Expert, ReplicatedExpert
 
 # a response with such a status is a failure, after which another replica or expert may get the request
 RETRYABLE_STATUSES = frozenset((408, 429, *range(500, 1000)))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ir3de_gateway.config.models import Config
 from ir3de_gateway.experts.expert import Expert as Expert  # re-exported: the parts of a snapshot
-from ir3de_gateway.experts.replicas import create_expert
+from ir3de_gateway.experts.expert import create_expert
 
 if TYPE_CHECKING:
     from ir3de import Router

@@ -11,8 +11,7 @@ from ir3de_gateway.experts.snapshot import Expert
 from ir3de_gateway.headers import HeaderFilter, HeaderList
 from ir3de_gateway.requests.json_body import FIELD, JsonBody
 from ir3de_gateway.transport import RequestBody
-from ir3de_gateway.wire.formats import WireFormat
-from ir3de_gateway.wire.passthrough import PassthroughFormat
+from ir3de_gateway.wire.formats import PassthroughFormat, WireFormat
 
 JSON_KINDS = b"content-type: application/json\r\naccept: application/json, text/event-stream\r\n"
 _ANY_ANSWER = b"accept: */*\r\n"

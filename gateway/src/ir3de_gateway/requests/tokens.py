@@ -16,8 +16,7 @@ from string import ascii_letters
 from typing import Any, NamedTuple
 
 from ir3de_gateway.config.experts import ExpertConfig
-from ir3de_gateway.wire.formats import WireFormat
-from ir3de_gateway.wire.passthrough import PassthroughFormat
+from ir3de_gateway.wire.formats import PassthroughFormat, WireFormat
 
 LETTERS_PER_TOKEN = 4.5  # of English, spaces included
 CHARS_PER_TOKEN = 2  # of other alphabets: Cyrillic, Arabic, Devanagari, letters with accents

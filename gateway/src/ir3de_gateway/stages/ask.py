@@ -34,7 +34,7 @@ from ir3de_gateway.stages.choose import Chosen
 from ir3de_gateway.stages.hooked import Observe, show_answer
 from ir3de_gateway.stages.read import count_tokens
 from ir3de_gateway.stages.relay import build_provenance_member
-from ir3de_gateway.translation.fields import UntranslatableError
+from ir3de_gateway.translation import UntranslatableError
 from ir3de_gateway.translation.translation import TRANSLATIONS, TranslatedResponse, Translation
 from ir3de_gateway.wire.event_relay import EventRelay, add_member, remove_member
 

@@ -23,7 +23,7 @@ from ir3de_gateway.experts.snapshot import Expert, Snapshot
 from ir3de_gateway.headers import encode_name
 from ir3de_gateway.requests.controls import Controls
 from ir3de_gateway.stages.read import Prompt
-from ir3de_gateway.wire.passthrough import PassthroughFormat
+from ir3de_gateway.wire.formats import PassthroughFormat
 
 if TYPE_CHECKING:
     from ir3de import Decision

@@ -40,7 +40,7 @@ from ir3de_gateway.stages.choice import (
 from ir3de_gateway.stages.read import MAX_INLINE_TURNS, Prompt, Received, read_prompt
 from ir3de_gateway.store.pins import PinStore, build_unknown_error
 from ir3de_gateway.wire import FORMATS
-from ir3de_gateway.wire.passthrough import PassthroughFormat, is_object_id
+from ir3de_gateway.wire.formats import PassthroughFormat, is_object_id
 
 if TYPE_CHECKING:
     from ir3de import Decision, Router

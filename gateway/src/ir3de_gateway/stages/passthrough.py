@@ -32,7 +32,7 @@ from ir3de_gateway.stages.run import run
 from ir3de_gateway.store.pins import build_unknown_error
 from ir3de_gateway.telemetry.observer import RECORDED
 from ir3de_gateway.wire.event_relay import find_usage
-from ir3de_gateway.wire.passthrough import PASSTHROUGH_FORMATS, PassthroughFormat
+from ir3de_gateway.wire.formats import PASSTHROUGH_FORMATS, PassthroughFormat
 
 MAX_PARSED_BYTES = 8 << 20  # of a list of objects
 _TAIL_BYTES = 1 << 13  # of an answer, with its usage

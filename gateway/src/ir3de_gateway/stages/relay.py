@@ -13,12 +13,11 @@ from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from ir3de_gateway.api_errors import ApiError, ClientDisconnect, build_stopping_error, encode_json
-from ir3de_gateway.exchange_record import ExchangeRecord
+from ir3de_gateway.exchange_record import ExchangeRecord, build_server_timing
 from ir3de_gateway.experts.retry import UpstreamFailure
 from ir3de_gateway.experts.upstream import as_failure
 from ir3de_gateway.headers import HeaderList, encode_name
 from ir3de_gateway.requests.json_body import FIELD
-from ir3de_gateway.telemetry.server_timing import build_server_timing
 from ir3de_gateway.wire.event_relay import EventRelay
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Collection
 from time import perf_counter
 from typing import NamedTuple
 
+from ir3de_gateway.experts.expert import Replica, ReplicatedExpert
 from ir3de_gateway.experts.health import log_change
-from ir3de_gateway.experts.replicas import Replica, ReplicatedExpert
 from ir3de_gateway.experts.retry import (
     RETRYABLE_STATUSES,
     UpstreamFailure,

@@ -20,8 +20,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 from ir3de import __version__
 from ir3de_gateway.exchange_record import REFUSAL_LABELS, ExchangeRecord, Outcome
 from ir3de_gateway.store.workers import CountStore
-from ir3de_gateway.telemetry.counts import PROCESS_COUNTS, Counter, Counts, Dump
-from ir3de_gateway.telemetry.key_metrics import KeyMetrics, build_budget_metrics
+from ir3de_gateway.telemetry.counts import PROCESS_COUNTS, Counter, Counts, Dump, KeyMetrics, build_budget_metrics
 
 if TYPE_CHECKING:
     from ir3de_gateway.experts.expert import Expert

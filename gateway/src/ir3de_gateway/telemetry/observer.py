@@ -36,7 +36,7 @@ from ir3de_gateway.wire import FORMATS
 if TYPE_CHECKING:
     from ir3de_gateway.api_errors import ApiError
     from ir3de_gateway.config.models import Logs
-    from ir3de_gateway.experts.replicas import Replica
+    from ir3de_gateway.experts.expert import Replica
     from ir3de_gateway.experts.snapshot import LiveSnapshot
 
 RECORDED = "is_recorded"  # in the state of a request whose exchange is recorded by itself

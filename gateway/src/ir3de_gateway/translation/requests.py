@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ir3de_gateway.translation.fields import (
+from ir3de_gateway.translation import (
     CHAT,
     DEFAULT_MAX_TOKENS,
     MAX_TEMPERATURE,

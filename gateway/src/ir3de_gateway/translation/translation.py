@@ -12,8 +12,8 @@ from ir3de_gateway.config.experts import ExpertConfig
 from ir3de_gateway.experts.retry import RETRYABLE_STATUSES, UpstreamFailure
 from ir3de_gateway.experts.upstream import UpstreamResponse, parse_object
 from ir3de_gateway.headers import HeaderList
+from ir3de_gateway.translation import DEFAULT_MAX_TOKENS, UntranslatableError
 from ir3de_gateway.translation.answers import UnreadableAnswer, build_completion, build_message, dump, translate_error
-from ir3de_gateway.translation.fields import DEFAULT_MAX_TOKENS, UntranslatableError
 from ir3de_gateway.translation.requests import build_chat_request, build_messages_request
 from ir3de_gateway.translation.streams import ChatToMessages, MessagesToChat, StreamTranslator
 from ir3de_gateway.wire import FORMATS
