@@ -102,6 +102,7 @@ class PassedRequest(PassedForm):
     """A request that is passed through."""
 
     model: Annotated[str, Field(min_length=1)] = "auto"
+    """The name of an expert selects it; otherwise the first capable expert answers."""
     ir3de: ControlsField | None = None
 
 

@@ -242,3 +242,19 @@ def test_what_is_asked_for(given_options: dict[str, Any], sent: dict[str, Any] |
     for path in ("messages", "responses", "embeddings"):
         assert FORMATS[path].build_usage_options(values) is None
     assert json.dumps(values) == json.dumps({"stream": True, **given_options})
+
+
+@pytest.mark.parametrize("pieces", [1, 2])
+def test_the_beginning_of_a_stream_is_read_after_comments(pieces: int) -> None:
+    relay = EventRelay(FORMATS["messages"])
+    first = b'data: {"type":"message_start","message":{"usage":{"input_tokens":9,"output_tokens":1}}}\n\n'
+    last = b'data: {"type":"message_delta","usage":{"output_tokens":6}}\n\n'
+    for piece in (b": connected\n\n" + first,) if pieces == 1 else (b": connected\n\n", first):
+        relay.feed(piece)
+    relay.feed(b": ping\n\n" * 2000 + last)
+    assert relay.find_usage() == {"input_tokens": 9, "output_tokens": 6}
+
+    relay = EventRelay(FORMATS["responses"])
+    relay.feed(b": connected\n\n")
+    relay.feed(b'data: {"type":"response.created","response":{"id":"resp_1"}}\n\n')
+    assert relay.find_response_id() == "resp_1"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from raw_sockets import ask, chat
-from running_gateway import TEXTS, Running, running, small_router
+from running_gateway import QUESTIONS, TEXTS, Running, running, small_router
 
 STRANGE = "hi"
 
@@ -42,13 +42,26 @@ def test_the_nearest_expert_answers_and_the_provenance_says_that_none_was_decide
 
 def test_the_default_of_the_configuration_or_of_the_router_answers_first(tmp_path: Path) -> None:
     with running(tmp_path, routing={"default": "cooking"}) as gateway:
-        told, _ = ask_stranger(gateway)
+        told, headers = ask_stranger(gateway)
         assert (told["expert"], told["decided"], told["abstained"]) == ("cooking", "cooking", True)
+        assert (told["reason"], told["instead"]) == ("no content", "default expert")
+        assert (headers["x-ir3de-reason"], headers["x-ir3de-instead"]) == ("no content", "default expert")
     router = small_router().with_policy(small_router().policy, default="law")
     router.save(tmp_path / "named" / "router")
     with running(tmp_path / "named") as gateway:
         told, _ = ask_stranger(gateway)
         assert (told["expert"], told["decided"], told["abstained"]) == ("law", "law", True)
+        assert (told["reason"], told["instead"]) == ("no content", "default expert")
+
+
+def test_the_figures_are_those_of_the_default_expert_where_it_is_not_the_nearest(tmp_path: Path) -> None:
+    router = small_router()
+    decision = router.route(QUESTIONS["law"])
+    with running(tmp_path, routing={"default": "cooking", "threshold": 1}) as gateway:
+        got = ask(gateway.url, chat(QUESTIONS["law"])).json["ir3de"]
+    assert (got["expert"], got["instead"], got["reason"]) == ("cooking", "default expert", "low confidence")
+    assert got["confidence"] == round(dict(decision.quality)["cooking"], 4) < decision.confidence
+    assert got["margin"] < 0
 
 
 @pytest.mark.parametrize("default", [None, *list(TEXTS)[1:]])

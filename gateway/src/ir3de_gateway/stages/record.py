@@ -71,8 +71,8 @@ class Progress:
         name = record.expert = expert.name
         record.model = expert.model
         routed = choice.routed
-        is_decided = name == choice.decided and (routed is None or name == routed.decision.expert)
-        if is_decided and expert is choice.first:  # as with most requests: `add_choice` has recorded it
+        is_plain = routed is None or (name == routed.decision.expert and not routed.decision.abstained)
+        if is_plain and name == choice.decided and expert is choice.first:  # `add_choice` has recorded it
             return
         record.instead, record.why = choice.explain_instead(name, record.fallbacks), choice.explain_why(name)
         if routed is not None:

@@ -51,8 +51,8 @@ class EventRelay:
             ready = b"".join(map(self._sign, read_events(ready)))
         if len(ready) > _TAIL_BYTES and self._wire.is_complete(ready):  # a final event that is longer than the tail
             self._has_final_event = True
-        if not self.head and self._wire.needs_head:
-            self.head = ready[:_TAIL_BYTES]
+        if self._wire.needs_head and len(self.head) < _TAIL_BYTES:  # comments may come first
+            self.head = (self.head + ready)[:_TAIL_BYTES]
         self._tail += ready
         if len(self._tail) > _TAIL_BYTES + (_TAIL_BYTES >> 2):
             del self._tail[:-_TAIL_BYTES]
