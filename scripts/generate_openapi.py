@@ -17,7 +17,7 @@ import openapi_admin_models as admin
 import openapi_models as s
 from ir3de_gateway.admin.changes import ExpertAddition, ReplicaChange, RouterReplacement
 from ir3de_gateway.http.service import DOCUMENT as TARGET
-from ir3de_gateway.requests.controls import PRICE_PATTERN
+from ir3de_gateway.requests.client import PRICE_PATTERN
 from ir3de_gateway.stages.relay import PROVENANCE_HEADERS
 from ir3de_gateway.wire.formats import PASSTHROUGH_FORMATS, PassthroughFormat
 from reference_pages import describe_http

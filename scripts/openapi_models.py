@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from ir3de_gateway.http import route
-from ir3de_gateway.requests.controls import ControlsField
+from ir3de_gateway.requests.client import ControlsField
 
 Count = Annotated[int, Field(ge=0)]
 TextType = Literal["text", "input_text", "output_text"]

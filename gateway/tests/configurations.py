@@ -3,12 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from ir3de_gateway.config import yaml_parser
-from ir3de_gateway.config.load import parse_config
+from ir3de_gateway.config.load import parse_config, parse_document
 from ir3de_gateway.config.models import Config
 
 GOOD = "router: {path: router}\nexperts:\n  - name: law\n    base_url: http://127.0.0.1:1/v1\n"
 
 
 def parsed(text: str, **options: Any) -> Config:
-    return parse_config(yaml_parser.parse(text, "f.yaml"), Path("/etc/f.yaml"), **options)
+    return parse_config(parse_document(text, "f.yaml"), Path("/etc/f.yaml"), **options)

@@ -13,7 +13,7 @@ from ir3de.policies import Policy
 from ir3de_gateway.admin.changes import ExpertAddition
 from ir3de_gateway.api_errors import ApiError, validate
 from ir3de_gateway.experts.snapshot import Snapshot
-from ir3de_gateway.requests.controls import Controls, read_controls
+from ir3de_gateway.requests.client import Controls, read_controls
 from ir3de_gateway.stages.choose import Choice, choose_expert
 from ir3de_gateway.stages.read import read_prompt
 from ir3de_gateway.store.pins import PinStore, StoredPins

@@ -31,7 +31,7 @@ from api_answers import (
     without_provenance,
 )
 from ir3de_gateway.wire import FORMATS
-from ir3de_gateway.wire.event_relay import EventRelay
+from ir3de_gateway.wire.events import EventRelay
 from running_gateway import QUESTIONS, Running
 
 ROOT = Path(__file__).parents[2]

@@ -17,7 +17,6 @@ from ir3de.errors import ArtifactError, InputError
 from ir3de.files.router_folder import RouterFiles
 from ir3de_gateway import validation
 from ir3de_gateway.cli.config import build_template, suggest_endpoints
-from ir3de_gateway.config import yaml_parser
 from ir3de_gateway.config.experts import ExpertConfig
 from ir3de_gateway.config.load import (
     ConfigError,
@@ -25,6 +24,7 @@ from ir3de_gateway.config.load import (
     find_config_file,
     format_schema,
     merge_overrides,
+    parse_document,
     read,
 )
 from running_gateway import small_router
@@ -229,7 +229,7 @@ def manifests() -> dict[str, str]:
 @pytest.mark.parametrize(("name", "text"), manifests().items(), ids=list(manifests()))
 def test_recipes_satisfy_loader_and_schema(name: str, text: str) -> None:
     config = parsed(text, secrets=False)
-    SCHEMA.validate(yaml_parser.parse(text, name).value)
+    SCHEMA.validate(parse_document(text, name).value)
     assert len(config.experts) > 1
     if name in (
         "compose",
@@ -255,7 +255,7 @@ def test_comments_of_the_template_are_the_defaults() -> None:
 def test_the_schema_refuses_what_the_loader_refuses() -> None:
     SCHEMA.check_schema(SCHEMA.schema)
     for wrong in ("port: 1\n", "server: {port: x}\n", "    price: {input_per_1m: -1}\n", "version: 2\n"):
-        assert not SCHEMA.is_valid(yaml_parser.parse(GOOD + wrong, "f").value) and refusal(GOOD + wrong)
+        assert not SCHEMA.is_valid(parse_document(GOOD + wrong, "f").value) and refusal(GOOD + wrong)
     parts = [SCHEMA.schema, *SCHEMA.schema["$defs"].values()]
     assert all(part["description"] for part in parts)
     fields = [field for part in parts for field in part["properties"].values()]

@@ -11,8 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ir3de_gateway.wire import FORMATS
-from ir3de_gateway.wire.event_relay import _TAIL_BYTES, AccountingRelay, EventRelay, add_member, remove_member
-from ir3de_gateway.wire.event_stream import MAX_RELAYED_BYTES
+from ir3de_gateway.wire.events import (
+    _TAIL_BYTES,
+    MAX_RELAYED_BYTES,
+    AccountingRelay,
+    EventRelay,
+    add_member,
+    remove_member,
+)
 
 CHAT = FORMATS["chat/completions"]
 SIGNATURE = b'"ir3de":{"expert":"law"}'

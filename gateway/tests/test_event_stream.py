@@ -14,8 +14,14 @@ from ir3de_gateway.hooks.runner import AnswerTexts, StreamEvents
 from ir3de_gateway.telemetry.gen_ai import AnswerFacts
 from ir3de_gateway.translation.streams import ChatToMessages
 from ir3de_gateway.wire import FORMATS
-from ir3de_gateway.wire.event_relay import AccountingRelay, EventRelay
-from ir3de_gateway.wire.event_stream import MAX_EVENT_BYTES, EventReader, EventTooLargeError, read_events
+from ir3de_gateway.wire.events import (
+    MAX_EVENT_BYTES,
+    AccountingRelay,
+    EventReader,
+    EventRelay,
+    EventTooLargeError,
+    read_events,
+)
 
 CHAT = FORMATS["chat/completions"]
 BYTES = (

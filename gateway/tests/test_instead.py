@@ -13,7 +13,7 @@ from client_keys import bearer, key, write_keys
 from ir3de import Router
 from ir3de_gateway.api_errors import ApiError
 from ir3de_gateway.experts.snapshot import Snapshot
-from ir3de_gateway.requests.controls import Controls
+from ir3de_gateway.requests.client import Controls
 from ir3de_gateway.stages.choose import Choice, choose_expert
 from ir3de_gateway.stages.read import read_prompt
 from ir3de_gateway.store.pins import StoredPins

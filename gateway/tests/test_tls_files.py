@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ir3de_gateway.config import yaml_parser
-from ir3de_gateway.config.load import ConfigError, parse_config
+from ir3de_gateway.config.load import ConfigError, parse_config, parse_document
 from ir3de_gateway.config.models import Config
 from ir3de_gateway.experts.snapshot import Expert
 from ir3de_gateway.transport import Destination
@@ -18,7 +17,7 @@ EXPERT = "router: {path: router}\nexperts:\n  - name: law\n    base_url: BASE\n"
 
 def parse(folder: Path, more: str, base_url: str = "https://law.example/v1") -> Config:
     text = EXPERT.replace("BASE", base_url) + "".join(f"    {line}\n" for line in more.splitlines())
-    return parse_config(yaml_parser.parse(text, "f.yaml"), folder / "f.yaml")
+    return parse_config(parse_document(text, "f.yaml"), folder / "f.yaml")
 
 
 def test_paths_start_at_the_folder_of_the_configuration() -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from api_answers import CHAT_EVENTS, MESSAGE_EVENTS, SAID, TOOL_EVENTS
 from ir3de_gateway.translation.answers import UnreadableAnswer, build_completion, build_message
 from ir3de_gateway.translation.streams import ChatToMessages, MessagesToChat, StreamTranslator
-from ir3de_gateway.wire.event_stream import MAX_EVENT_BYTES, read_events
+from ir3de_gateway.wire.events import MAX_EVENT_BYTES, read_events
 
 TOOL_USE = [
     {

@@ -27,8 +27,7 @@ from page_blocks import (
 from page_runner import PageRunner, check_call, check_extras
 
 from configurations import GOOD
-from ir3de_gateway.config import yaml_parser
-from ir3de_gateway.config.load import merge_overrides, parse_config
+from ir3de_gateway.config.load import merge_overrides, parse_config, parse_document
 from ir3de_gateway.keys.keys_file import KeysFile
 
 EXCUSED_AT_MOST = 25  # blocks that need a cluster, an accelerator, another company's service, or hours
@@ -92,7 +91,7 @@ def check_configuration(block: Block) -> None:
         KeysFile.model_validate_json(json.dumps(given, default=str), strict=True)
         return
     text = block.text if "router" in given else yaml.safe_dump(merge_overrides(yaml.safe_load(GOOD), given))
-    parse_config(yaml_parser.parse(text, block.place), Path("/etc/ir3de.yaml"), secrets=False)
+    parse_config(parse_document(text, block.place), Path("/etc/ir3de.yaml"), secrets=False)
 
 
 def test_blocks_are_found_with_their_excuses() -> None:

@@ -16,10 +16,9 @@ from urllib.request import Request, urlopen
 from ir3de.errors import ArtifactError, InputError, name_some
 from ir3de.serving import find_kind
 from ir3de_gateway.admin.state import STATE, StateFolder, find_state_folder
-from ir3de_gateway.config import yaml_parser
 from ir3de_gateway.config.experts import ExpertConfig, read_variable
 from ir3de_gateway.config.findings import Finding, split_path, suggest_name
-from ir3de_gateway.config.load import list_client_variables, resolve_path
+from ir3de_gateway.config.load import list_client_variables, read_document, resolve_path
 from ir3de_gateway.config.models import Config
 from ir3de_gateway.hooks.hook import load_function
 from ir3de_gateway.keys.keys_file import check_keys_file
@@ -60,7 +59,7 @@ class CheckedConfig(NamedTuple):
         """
         if path is None or all(finding.line is not None for finding in self.findings):
             return self
-        document = yaml_parser.read(path)
+        document = read_document(path)
         written = document.value.get("experts") or [] if isinstance(document.value, dict) else []
         places = {one.get("name"): place for place, one in enumerate(written) if isinstance(one, dict)}
 
@@ -135,7 +134,7 @@ def read_router_facts(path: str, threshold: float | None = None) -> RouterFacts 
 
 def check_router_path(path: Path) -> list[Finding]:
     """The router that a configuration file names, if it cannot be read; the file may be wrong elsewhere."""
-    document = yaml_parser.read(path)
+    document = read_document(path)
     section = document.value.get("router") if isinstance(document.value, dict) else None
     given = section.get("path") if isinstance(section, dict) else None
     try:

@@ -1,4 +1,4 @@
-"""Messages about a configuration: the line, the field, what is wrong, what was found, and a suggestion."""
+"""A configuration with the lines of its fields, and messages: what is wrong where, what was found, a suggestion."""
 
 from __future__ import annotations
 
@@ -9,18 +9,55 @@ from difflib import get_close_matches
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
+import yaml
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
 from ir3de.errors import InputError, describe_value
-from ir3de_gateway.config.yaml_parser import Document, FieldPath
 
+FieldPath = tuple[str | int, ...]  # ("experts", 0, "base_url")
 _SECRETS = {  # names of fields that would hold a secret, and the field for the name of its variable
     **dict.fromkeys(("api_key", "apikey", "key", "token", "api_token", "access_token", "bearer"), "api_key_env"),
     **dict.fromkeys(("secret", "password", "authorization", "auth", "credentials"), "api_key_env"),
     "api_keys": "api_keys_env",
     "admin_token": "admin_token_env",
 }
+
+
+@dataclass(frozen=True)
+class Document:
+    """The content of a file, and the lines of its fields."""
+
+    name: str  # of the file, for error messages
+    value: Any
+    root: yaml.Node | None = None
+
+    def line(self, path: FieldPath) -> int | None:
+        """The line of a field; if it is missing, of the innermost field around it."""
+        if self.root is None:
+            return None
+        node, found = self.root, self.root.start_mark.line
+        for step in path:
+            inner = _find_child(node, step)
+            if inner is None:
+                break
+            found, node = inner
+        return found + 1
+
+    def has(self, path: FieldPath) -> bool:
+        """Whether the file has a field of its own there, or one around it."""
+        return self.root is not None and _find_child(self.root, path[0]) is not None
+
+
+def _find_child(node: yaml.Node, step: str | int) -> tuple[int, yaml.Node] | None:
+    if isinstance(node, yaml.MappingNode):
+        for key, inner in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value == step:
+                return key.start_mark.line, inner
+    if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+        inner = node.value[step]
+        return inner.start_mark.line, inner
+    return None
 
 
 @dataclass(frozen=True)

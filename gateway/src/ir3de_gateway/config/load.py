@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+import yaml
 from pydantic import ValidationError
 
-from ir3de.errors import InputError, describe_value
+from ir3de.errors import ArtifactError, InputError, describe_value
 from ir3de_gateway.api_errors import list_faults
-from ir3de_gateway.config import findings, yaml_parser
+from ir3de_gateway.config import findings
 from ir3de_gateway.config.experts import ExpertConfig, TlsFileError, read_variable
-from ir3de_gateway.config.findings import ConfigError, Finding, build_error, sort_findings
+from ir3de_gateway.config.findings import ConfigError, Document, FieldPath, Finding, build_error, sort_findings
 from ir3de_gateway.config.models import Config, HookConfig, list_name_problems
-from ir3de_gateway.config.yaml_parser import Document, FieldPath
 
 DEFAULT_FILE = "ir3de.yaml"
 SCHEMA_ID = "urn:ir3de:config:1"
@@ -63,7 +64,7 @@ def find_config_file(given: str | Path | None = None) -> Path:
 
 def read(path: Path, *, secrets: bool = True, overrides: Mapping[str, Any] | None = None) -> Config:
     """The configuration of a file, with absolute paths; with `secrets`, all variables that it names must be set."""
-    return parse_config(yaml_parser.read(path), path, secrets=secrets, overrides=overrides)
+    return parse_config(read_document(path), path, secrets=secrets, overrides=overrides)
 
 
 def parse_config(
@@ -205,3 +206,99 @@ def format_schema() -> str:
     """The JSON Schema of a configuration file, as docs/ir3de.schema.json has it."""
     schema = {"$schema": DIALECT, "$id": SCHEMA_ID, **Config.model_json_schema()}
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+
+
+# YAML --------------------------------------------------------------------------------------------------------------
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML reads YAML 1.1, where `no` is false and 010 is eight. Editors and schemas use 1.2."""
+
+    yaml_implicit_resolvers: dict[str, list[Any]] = {}  # noqa: RUF012 - PyYAML's own attribute
+
+
+for _tag, _pattern, _first in (
+    ("null", r"~|null|Null|NULL|", "~nN"),
+    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("int", r"[-+]?[0-9]+", "-+0123456789"),
+    ("float", r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", "-+.0123456789"),
+    ("merge", r"<<", "<"),
+):
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), [*_first])
+_Loader.add_implicit_resolver("tag:yaml.org,2002:null", re.compile("^$"), [""])
+_Loader.add_constructor("tag:yaml.org,2002:int", lambda _, node: int(node.value))
+_Loader.add_constructor("tag:yaml.org,2002:float", lambda _, node: float(node.value))
+
+
+def read_document(path: Path, what: str = "configuration", advice: str = "") -> Document:
+    """Read a YAML file. Raises ArtifactError if it cannot be read, InputError if it is not YAML."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        advice = advice or f"write one with `ir3de config init {path}`"
+        raise ArtifactError(f"no {what} at {path}: {advice}") from None
+    except OSError as error:
+        raise ArtifactError(f"cannot read the {what} {path}: {error.strerror or error}") from error
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise InputError(f"{path}, line {line}: not UTF-8, found the byte 0x{content[error.start]:02x}") from None
+    return parse_document(text, str(path))
+
+
+def parse_document(text: str, name: str) -> Document:
+    """Parse YAML 1.2: `no` is a string, `1e3` a number, and duplicate keys are errors. `name` is for error messages."""
+    if found := yaml.reader.Reader.NON_PRINTABLE.search(text):
+        line = text.count("\n", 0, found.start()) + 1
+        raise InputError(f"{name}, line {line}: the character U+{ord(found.group()):04X} is not allowed in YAML")
+    loader = _Loader(text)
+    try:
+        root = loader.get_single_node()
+        value = None if root is None else _construct(loader, root, name)
+    except yaml.MarkedYAMLError as error:
+        raise InputError(f"{name}{_describe_yaml_error(error)}") from None
+    except RecursionError:
+        raise InputError(f"{name}: the nesting is too deep for a configuration") from None
+    finally:
+        loader.dispose()
+    return Document(name, value, root)
+
+
+def _construct(loader: _Loader, root: yaml.Node, name: str) -> Any:
+    for line, key, first in _find_duplicates(root, [], set()):
+        raise InputError(f"{name}, line {line + 1}: {key!r} occurs twice, first in line {first + 1}: keep one of them")
+    try:
+        return loader.construct_document(root)
+    except (ValueError, TypeError, OverflowError) as error:  # such as a number of ten thousand digits
+        raise InputError(f"{name}: this is not YAML: {error}") from None
+
+
+def _find_duplicates(node: yaml.Node, above: list[yaml.Node], done: set[int]) -> Iterator[tuple[int, str, int]]:
+    """Keys that occur twice in one mapping. An alias is visited once, and must not contain itself."""
+    if any(node is one for one in above):
+        raise yaml.MarkedYAMLError(problem="an alias that contains itself", problem_mark=node.start_mark)
+    if id(node) in done:
+        return
+    done.add(id(node))
+    above.append(node)
+    if isinstance(node, yaml.MappingNode):
+        seen: dict[str, int] = {}
+        for key, inner in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    yield key.start_mark.line, key.value, seen[key.value]
+                seen[key.value] = key.start_mark.line
+            yield from _find_duplicates(inner, above, done)
+    elif isinstance(node, yaml.SequenceNode):
+        for inner in node.value:
+            yield from _find_duplicates(inner, above, done)
+    above.pop()
+
+
+def _describe_yaml_error(error: yaml.MarkedYAMLError) -> str:
+    """PyYAML's message with its line, but without the excerpt of the file, which may hold a secret."""
+    mark = error.problem_mark or error.context_mark
+    line = "" if mark is None else f", line {mark.line + 1}"
+    message = ", ".join(part for part in (error.context, error.problem) if part) or "it cannot be read"
+    return f"{line}: this is not YAML: {message}" + " (indent with spaces, not with tabs)" * ("\\t" in message)

@@ -12,7 +12,7 @@ from ir3de_gateway.hooks.hook import Hook, build_refusal
 from ir3de_gateway.requests.json_body import SMALL_BYTES, check_nested, offload
 from ir3de_gateway.requests.model_texts import Slot, list_answer_slots, list_request_slots, list_whole_slots
 from ir3de_gateway.transport import Transport
-from ir3de_gateway.wire.event_stream import Event, read_events
+from ir3de_gateway.wire.events import Event, read_events
 
 Count = Callable[[str, str], None]  # the label of a hook, and the outcome of its call
 

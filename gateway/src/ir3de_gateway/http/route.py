@@ -22,8 +22,7 @@ from ir3de_gateway.background import run_in_thread
 from ir3de_gateway.config.experts import Part
 from ir3de_gateway.config.models import Routing
 from ir3de_gateway.http.variants import VariantSpec, get_variant, has_variant, list_options
-from ir3de_gateway.requests.client import read_body
-from ir3de_gateway.requests.controls import CostWeights
+from ir3de_gateway.requests.client import CostWeights, read_body
 from ir3de_gateway.requests.json_body import read_json
 from ir3de_gateway.requests.kept_texts import SHORT_CHARS
 from ir3de_gateway.requests.tokens import Beginning

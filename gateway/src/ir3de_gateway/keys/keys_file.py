@@ -15,11 +15,11 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from ir3de.errors import InputError, IR3DEError, describe_value
 from ir3de_gateway.api_errors import list_faults
-from ir3de_gateway.config import findings, yaml_parser
+from ir3de_gateway.config import findings
 from ir3de_gateway.config.experts import Name, Part, Variable, read_variable
-from ir3de_gateway.config.findings import ConfigError, Finding, join_path, sort_findings
+from ir3de_gateway.config.findings import ConfigError, Document, FieldPath, Finding, join_path, sort_findings
+from ir3de_gateway.config.load import read_document
 from ir3de_gateway.config.models import Config
-from ir3de_gateway.config.yaml_parser import Document, FieldPath
 
 Scope = Literal["inference", "route", "models", "metrics", "admin"]
 SCOPES: tuple[str, ...] = get_args(Scope)
@@ -137,7 +137,7 @@ def read_keys_file(path: Path, *, secrets: bool = True) -> KeysFile:
 
 def read_keys_document(path: Path) -> Document:
     """The content of the keys file, which knows its lines."""
-    return yaml_parser.read(path, "keys file", _ADVICE)
+    return read_document(path, "keys file", _ADVICE)
 
 
 def parse_keys(document: Document, *, secrets: bool = True) -> KeysFile:

@@ -8,7 +8,8 @@
     record    what happened, once, at the end
 
 `run` calls them. Each stage is a function from one value to the next; only `Progress` (see `record`) changes on the
-way. What only some requests need has files of its own: `passthrough`, `replicas`, `cache`, `charge`, `hooked`.
+way. What only some requests need has files of its own: `passthrough`, `ask_replicas`, `cache`, `charge` and
+`call_hooks`.
 
 Only the client that disconnects cancels the task of a request from outside, or the server that stops.
 """

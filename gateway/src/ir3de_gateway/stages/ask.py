@@ -29,14 +29,14 @@ from ir3de_gateway.headers import HeaderList, compile_header_filter
 from ir3de_gateway.requests.forwarding import OutgoingBody, build_head, build_path
 from ir3de_gateway.requests.json_body import FIELD, SMALL_BYTES, offload
 from ir3de_gateway.stages.accept import Accepted
+from ir3de_gateway.stages.call_hooks import Observe, show_answer
 from ir3de_gateway.stages.charge import build_relay
 from ir3de_gateway.stages.choose import Chosen
-from ir3de_gateway.stages.hooked import Observe, show_answer
 from ir3de_gateway.stages.read import count_tokens
 from ir3de_gateway.stages.relay import build_provenance_member
 from ir3de_gateway.translation import UntranslatableError
 from ir3de_gateway.translation.translation import TRANSLATIONS, TranslatedResponse, Translation
-from ir3de_gateway.wire.event_relay import EventRelay, add_member, remove_member
+from ir3de_gateway.wire.events import EventRelay, add_member, remove_member
 
 if TYPE_CHECKING:
     from ir3de_gateway.stages.cache import AnswerCopy
@@ -158,7 +158,7 @@ async def _ask_expert(chosen: Chosen, expert: Expert) -> Outcome:
             return translated
         progress.translation = translated
     if expert.replicas:
-        from ir3de_gateway.stages.replicas import ask_replicas
+        from ir3de_gateway.stages.ask_replicas import ask_replicas
 
         return await ask_replicas(chosen, expert)
     arrived = perf_counter()

@@ -10,9 +10,9 @@ from ir3de_gateway.headers import compile_header_filter
 from ir3de_gateway.requests.answer_cache import AnswerCache, CacheControl, CachedAnswer, build_key
 from ir3de_gateway.stages.accept import Accepted
 from ir3de_gateway.stages.ask import Answered, sign, translate
+from ir3de_gateway.stages.call_hooks import show_answer
 from ir3de_gateway.stages.charge import build_relay
 from ir3de_gateway.stages.choose import Chosen
-from ir3de_gateway.stages.hooked import show_answer
 from ir3de_gateway.stages.relay import build_provenance_member
 
 # headers that experts get as a rule, and on which no answer depends: the client's software, and traces

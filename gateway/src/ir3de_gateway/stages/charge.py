@@ -18,7 +18,7 @@ from ir3de_gateway.stages.read import Received
 from ir3de_gateway.stages.record import NOTHING_EXPECTED, Expected, read_usage
 from ir3de_gateway.store.limits import Charge, Spending
 from ir3de_gateway.wire import FORMATS
-from ir3de_gateway.wire.event_relay import AccountingRelay, EventRelay
+from ir3de_gateway.wire.events import AccountingRelay, EventRelay
 
 BYTES_PER_TOKEN = 5  # of a whole answer without its usage, JSON included
 _UNFINISHED = ("queued", "in_progress")  # states of a response

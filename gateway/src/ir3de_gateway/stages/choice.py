@@ -21,7 +21,7 @@ from ir3de_gateway.api_errors import ApiError
 from ir3de_gateway.exchange_record import Handover, Instead
 from ir3de_gateway.experts.snapshot import Expert, Snapshot
 from ir3de_gateway.headers import encode_name
-from ir3de_gateway.requests.controls import Controls
+from ir3de_gateway.requests.client import Controls
 from ir3de_gateway.stages.read import Prompt
 from ir3de_gateway.wire.formats import PassthroughFormat
 

@@ -20,7 +20,7 @@ from ir3de_gateway.config.experts import RESERVED
 from ir3de_gateway.exchange_record import Handover
 from ir3de_gateway.experts.snapshot import Expert, Snapshot
 from ir3de_gateway.headers import encode_name
-from ir3de_gateway.requests.controls import NO_CONTROLS, Controls
+from ir3de_gateway.requests.client import NO_CONTROLS, Controls
 from ir3de_gateway.requests.forwarding import OutgoingBody, RequestContent
 from ir3de_gateway.requests.json_body import offload
 from ir3de_gateway.stages.accept import Accepted

@@ -16,22 +16,22 @@ from ir3de_gateway.experts.snapshot import Expert
 from ir3de_gateway.experts.upstream import UpstreamResponse, list_client_headers, parse_object
 from ir3de_gateway.gateway import Gateway
 from ir3de_gateway.headers import text
-from ir3de_gateway.requests.controls import Controls
+from ir3de_gateway.requests.client import Controls
 from ir3de_gateway.requests.forms import Upload, read_upload
 from ir3de_gateway.requests.forwarding import NoBody, OutgoingBody, RequestContent
 from ir3de_gateway.requests.json_body import FIELD, read_json
 from ir3de_gateway.requests.tokens import find_passed_bound
 from ir3de_gateway.stages.accept import Accepted, accept
 from ir3de_gateway.stages.ask import Answered, Attempt, begin_unread, note_rejection
+from ir3de_gateway.stages.call_hooks import show_form, show_request
 from ir3de_gateway.stages.charge import build_retrieval_watch, reserve, settle_retrieved
 from ir3de_gateway.stages.choice import Choice
 from ir3de_gateway.stages.choose import Chosen, StoredAt, choose_by_name, choose_owner
-from ir3de_gateway.stages.hooked import show_form, show_request
 from ir3de_gateway.stages.read import read_content, read_model
 from ir3de_gateway.stages.run import run
 from ir3de_gateway.store.pins import build_unknown_error
 from ir3de_gateway.telemetry.observer import RECORDED
-from ir3de_gateway.wire.event_relay import find_usage
+from ir3de_gateway.wire.events import find_usage
 from ir3de_gateway.wire.formats import PASSTHROUGH_FORMATS, PassthroughFormat
 
 MAX_PARSED_BYTES = 8 << 20  # of a list of objects

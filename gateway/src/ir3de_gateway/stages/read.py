@@ -11,13 +11,12 @@ from typing import Any, Literal, NamedTuple
 from ir3de.serving import MIN_PASTE_CHARS, MessageError, Turn, compile_envelopes, find_envelope_mark, split_paste
 from ir3de_gateway.api_errors import ApiError, build_type_error
 from ir3de_gateway.config.experts import RESERVED
-from ir3de_gateway.requests.client import read_body
-from ir3de_gateway.requests.controls import CONTROL_HEADERS, NO_CONTROLS, Controls, read_controls
+from ir3de_gateway.requests.client import CONTROL_HEADERS, NO_CONTROLS, Controls, read_body, read_controls
 from ir3de_gateway.requests.json_body import FIELD, JsonBody, offload, read_json
 from ir3de_gateway.requests.model_texts import list_request_slots
 from ir3de_gateway.requests.tokens import estimate_tokens, read_answer_limit
 from ir3de_gateway.stages.accept import Accepted
-from ir3de_gateway.stages.hooked import show_request
+from ir3de_gateway.stages.call_hooks import show_request
 from ir3de_gateway.store.pins import scope_id, scope_session
 from ir3de_gateway.translation.translation import find_untranslatable
 from ir3de_gateway.wire.formats import WireFormat

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ir3de_gateway.stages.choice import Choice
     from ir3de_gateway.stages.relay import Relayed
     from ir3de_gateway.translation.translation import Translation
-    from ir3de_gateway.wire.event_relay import EventRelay
+    from ir3de_gateway.wire.events import EventRelay
 
 MAX_TOKENS = 1 << 53  # of a usage: larger counts are errors of the expert
 

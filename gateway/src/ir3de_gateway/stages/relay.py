@@ -18,13 +18,13 @@ from ir3de_gateway.experts.retry import UpstreamFailure
 from ir3de_gateway.experts.upstream import as_failure
 from ir3de_gateway.headers import HeaderList, encode_name
 from ir3de_gateway.requests.json_body import FIELD
-from ir3de_gateway.wire.event_relay import EventRelay
+from ir3de_gateway.wire.events import EventRelay
 
 if TYPE_CHECKING:
     from ir3de_gateway.stages.accept import Accepted
     from ir3de_gateway.stages.ask import Answered
     from ir3de_gateway.stages.cache import AnswerCopy
-    from ir3de_gateway.stages.hooked import Observe
+    from ir3de_gateway.stages.call_hooks import Observe
 
 ERROR_CODES = {
     "connect": "upstream_unreachable",

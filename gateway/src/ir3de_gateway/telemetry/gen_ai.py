@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from ir3de_gateway.wire.event_stream import read_events
+from ir3de_gateway.wire.events import read_events
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider

@@ -22,7 +22,7 @@ from ir3de_gateway.translation.answers import (
 )
 from ir3de_gateway.translation.requests import parse_arguments, write_json
 from ir3de_gateway.wire import FORMATS
-from ir3de_gateway.wire.event_stream import Event, EventReader, EventTooLargeError, read_events
+from ir3de_gateway.wire.events import Event, EventReader, EventTooLargeError, read_events
 
 _T = TypeVar("_T")
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from ir3de.serving import Turn, build_type_error, parse_message, parse_messages
 from ir3de_gateway.api_errors import ApiError, encode_json
-from ir3de_gateway.wire.event_stream import Event, read_events
+from ir3de_gateway.wire.events import Event, read_events
 
 Capability = Literal[
     "chat", "completions", "responses", "messages", "embeddings", "images", "audio_speech", "audio_transcriptions",

@@ -8,7 +8,6 @@ from time import perf_counter
 from typing import NamedTuple
 
 from ir3de_gateway.experts.expert import Replica, ReplicatedExpert
-from ir3de_gateway.experts.health import log_change
 from ir3de_gateway.experts.retry import (
     RETRYABLE_STATUSES,
     UpstreamFailure,
@@ -17,7 +16,7 @@ from ir3de_gateway.experts.retry import (
     choose_backoff,
     what_next,
 )
-from ir3de_gateway.experts.snapshot import Expert
+from ir3de_gateway.experts.snapshot import Expert, log_change
 from ir3de_gateway.experts.upstream import UpstreamResponse, as_failure, read_failure
 from ir3de_gateway.stages.ask import Answered, Outcome, attempt, count_replica, is_overdue, note_failure, send
 from ir3de_gateway.stages.choose import Chosen
