@@ -29,7 +29,7 @@ def test_a_connection_that_was_closed_meanwhile_is_no_failure(
     raw_gateway.raw.does = closes_unannounced
     for _ in range(8):
         assert raw_gateway.ask("law").status == 200
-    assert next(connections) == 8
+    assert next(connections) in (7, 8)  # the first request may use a connection that was open already
 
 
 def test_a_request_that_is_sent_again_says_so(raw_gateway: RawGateway, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from time import time
-
 import pytest
 
-from ir3de_lab.benchmarks.gateway import store_costs
 from ir3de_lab.benchmarks.gateway.key_limits import FIELDS, Kind, Plan, build_keys, measure_key_limits
 
 
@@ -36,16 +32,3 @@ def test_limits_reach_from_one_to_more_than_is_sent() -> None:
 def test_a_gateway_with_two_workers_is_exact() -> None:
     figures = [figure for kind in measure_key_limits(Plan(requests=60, keys=3)) for figure in kind.figures()]
     assert len(figures) == 21 and all(figure.value == 0 for figure in figures)
-
-
-def test_limits_in_sqlite_are_the_same_limits(tmp_path: Path) -> None:
-    for is_sqlite in (False, True):
-        folder = tmp_path / str(is_sqlite)
-        runs = [store_costs.open_limits(folder, is_sqlite=is_sqlite) for _ in range(2)]
-        for number in range(10):
-            runs[number % 2]()
-    stores = [store_costs.open_store(tmp_path / str(is_sqlite), is_sqlite=is_sqlite) for is_sqlite in (False, True)]
-    found = [store.read_usage("key", time(), ["law"]) for store in stores]
-    assert [(one.usage.month, one.by_expert["law"].month.tokens) for one in found] == [
-        ((10, 150, pytest.approx(0.1)), 150)
-    ] * 2

@@ -149,7 +149,7 @@ def test_the_report_is_plain_json(found: Frontier) -> None:
             Policy(weights={"price": 1.0, "latency": 0.5}, costs={n: EVEN[i % 2] for i, n in enumerate(EXPERTS)}),
             r"weighed by price 1, latency 0\.5, .* differ in price and latency: .* weights={'price': 1.0} \(--weight",
         ),
-        (Policy(costs={"maths": {"price": 2.0, "memory": 1.0}}), "differ in price and memory: say how"),
+        (Policy(costs={"maths": {"price": 2.0, "memory": 1.0}}), "differ in price and memory: give their weights"),
     ],
 )
 def test_nothing_to_trade_is_an_error(policy: Policy, message: str) -> None:

@@ -56,7 +56,7 @@ def list_removals() -> Iterator[Any]:
             yield pytest.param(kind, gone, id=f"{gone}-{name}", marks=marks)
 
 
-@pytest.mark.parametrize(("kind", "gone"), list_removals())
+@pytest.mark.parametrize(("kind", "gone"), list(list_removals()))
 def test_removing_is_never_having_seen_it(kind: FromTexts, gone: str, tmp_path: Path) -> None:
     router = kind.fit(NAMES)
     router.remove(gone, **kind.change)

@@ -60,11 +60,16 @@ def split_by_label(
         if advice := advise_unlabelled(given):
             raise InputError(f"found a {type(given).__name__}, and no labels: {advice}")
         return given  # the check of the domains rejects it
-    return read_by_label(given, label, text, counting or {})
+    return read_by_label(given, label, text, counting or {}, stack_level=4)
 
 
-def read_by_label(given: Any, label: str | None, text: str | None, how: Counting) -> dict[str, list[str]]:
-    """The texts of each expert of labelled data. Warns of likely mistakes, or raises an error."""
+def read_by_label(
+    given: Any, label: str | None, text: str | None, how: Counting, *, stack_level: int = 3
+) -> dict[str, list[str]]:
+    """The texts of each expert of labelled data. Warns of likely mistakes, or raises an error.
+
+    A warning names the line of the caller's caller; `stack_level` counts from here, as in `warnings.warn`.
+    """
     from ir3de.corpora import read_labelled
     from ir3de.engines.shards import BadRecords
 
@@ -75,14 +80,14 @@ def read_by_label(given: Any, label: str | None, text: str | None, how: Counting
     if bad.skipped:
         records = bad.skipped + sum(map(len, found.values()))
         many = f"{bad.skipped:,} of {records:,} rows could not be used and were left out: "
-        warnings.warn(many + "; ".join(bad.examples), stacklevel=4)
+        warnings.warn(many + "; ".join(bad.examples), stacklevel=stack_level)
     if len(found) == 1:
         name, texts = next(iter(found.items()))
         where = "" if label is None else f" in {label!r}"
         warnings.warn(
             f"all {len(texts):,} texts have the label {name!r}{where}: a router with only one expert sends it every "
             "prompt, and confidence has no meaning yet",
-            stacklevel=4,
+            stacklevel=stack_level,
         )
     _refuse_unique(given, found, label, text)
     return found

@@ -163,10 +163,9 @@ def versions(before: Path, quick: bool, save: Path | None, out: Output) -> None:
 @click.option("--keys", "many", type=click.IntRange(min=1), default=20, show_default=True, metavar="N")
 @click.option("--workers", type=click.IntRange(min=1), default=2, show_default=True, help="Processes of the gateway.")
 @click.option("--seed", default=0, show_default=True, help="In which order the keys come.")
-@click.option("--store", is_flag=True, help="Only what an operation of the store costs, in microseconds.")
 @save_option
 @output_options
-def keys(requests: int, many: int, workers: int, seed: int, store: bool, save: Path | None, out: Output) -> None:
+def keys(requests: int, many: int, workers: int, seed: int, save: Path | None, out: Output) -> None:
     """Whether limits of keys are exact, over several workers: no key beyond its limit, and none refused below it.
 
     For each kind of limit, all requests of all keys are sent at once, each on a connection of its own. Then keys send
@@ -180,16 +179,9 @@ def keys(requests: int, many: int, workers: int, seed: int, store: bool, save: P
     from dataclasses import asdict
 
     from ir3de_lab.benchmarks.gateway.key_limits import Plan, measure_key_limits
-    from ir3de_lab.benchmarks.gateway.store_costs import measure_store
 
     plan = Plan(requests=requests, keys=many, workers=workers, seed=seed)
     circumstances = describe_circumstances()
-    if store:
-        figures = list(measure_store())
-        keep(save, {**circumstances, "figures": [figure.to_dict() for figure in figures]})
-        out.json({"figures": [figure.to_dict() for figure in figures]})
-        out.result(figures_table(figures))
-        return
     with out.spinner(f"sending {requests:,} requests of {many} keys at once, against each kind of limit"):
         figures = [figure for kind in measure_key_limits(plan) for figure in kind.figures()]
     document = {**circumstances, "plan": asdict(plan), "figures": [figure.to_dict() for figure in figures]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
@@ -48,7 +49,8 @@ class StrategyName(Choice):
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value in self.choices:
             return value
-        plugins = getattr(import_module(self._registry[0]), self._registry[1]).plugin_names()
+        named = getattr(import_module(self._registry[0]), self._registry[1]).plugin_names()
+        plugins = [name for name in named if re.sub(r"(?<=.)(?=[A-Z])", "-", name).lower() not in self.choices]
         if value not in plugins:
             known = ", ".join((*self.choices, *plugins))
             self.fail(f"{value!r} is unknown: there are {known}. Install the package that has it", param, ctx)

@@ -1,12 +1,18 @@
 """What an operation of the store costs: limits in the file of numbers, the same in SQLite, and a cell of shared memory.
 
+    python scripts/measure_store.py results/store.json
+
 Each is measured in one process, and in two that change the same row at the same time: CPU time, the median of rounds.
 """
 
 from __future__ import annotations
 
+import json
 import multiprocessing
+import os
+import platform
 import sqlite3
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,7 +24,6 @@ from typing import Any
 from ir3de_gateway.store.limits import FileLimits, Limits, Spending
 from ir3de_gateway.store.numbers import NumberFile, NumberRow, Numbers, WorkerTable
 from ir3de_gateway.store.workers import open_database
-from ir3de_lab.benchmarks.measurement import Figure
 
 OPERATIONS, ROUNDS = 200, 20
 LIMITS = Limits(10**9, 10**12, 10**6, 1e12, 1e12)
@@ -118,7 +123,7 @@ def _measure(kind: str, folder: Path, together: Any, results: Any) -> None:
     results.put(median(cpu))
 
 
-def measure_store() -> Iterator[Figure]:
+def measure_store() -> Iterator[tuple[str, float]]:
     """Microseconds of an operation, for each way to keep numbers."""
     context = multiprocessing.get_context("spawn")
     for kind in KINDS:
@@ -135,4 +140,23 @@ def measure_store() -> Iterator[Figure]:
                 for job in jobs:
                     job.join()
             many = "1 process" if processes == 1 else f"{processes} processes"
-            yield Figure(f"{kind}, {many}: CPU of an operation", round(found * 1e6, 1), "µs", None, False)
+            yield f"{kind}, {many}: CPU of an operation", round(found * 1e6, 1)
+
+
+def main() -> None:
+    """Print the figures, and keep them in the file that is named."""
+    figures = [{"name": name, "value": value, "unit": "µs"} for name, value in measure_store()]
+    for figure in figures:
+        print(f"{figure['name']:<60} {figure['value']:>6} {figure['unit']}")
+    if len(sys.argv) > 1:
+        circumstances = {
+            "command": "python " + " ".join(sys.argv),
+            "machine": platform.machine(),
+            "cores": os.cpu_count(),
+        }
+        document = {"circumstances": {**circumstances, "python": platform.python_version()}, "figures": figures}
+        Path(sys.argv[1]).write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
