@@ -203,6 +203,9 @@ metadata.entry_points = lambda **of: [one for one in found(**of) if "ir3de_lab" 
 from ir3de.__main__ import main
 from ir3de import Router
 from ir3de.errors import MissingExtraError
+from ir3de.scorers import *
+from ir3de.evaluation import *
+assert Blend and evaluate and "CrossEntropy" not in globals() and "Typos" not in globals()
 try:
     from ir3de.scorers import CrossEntropy
 except MissingExtraError as error:

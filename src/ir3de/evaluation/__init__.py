@@ -78,3 +78,6 @@ __all__ = [
     "fit_confidence", "measure_change", "measure_frontier", "measure_order", "measure_robustness", "pick_threshold",
     "prove", "replay_log", "route_held_out", "score_held_out", "verify",
 ]  # fmt: skip
+
+if not TYPE_CHECKING:
+    __all__ = __dir__()  # `import *` and `help` work without the laboratory

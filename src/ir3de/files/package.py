@@ -22,7 +22,7 @@ def export_lazily(
     """Make the `__getattr__` and `__dir__` (PEP 562) of a package from `{submodule: its public names}`.
 
     Each name is imported when it is first used. The submodules are those of `within`, by default of the package itself;
-    `lab` has names of the laboratory, which may not be installed.
+    `lab` has names of the laboratory; `dir` omits them if it is not installed.
     No exported name may equal the name of a submodule: the attribute would depend on what was imported last.
     """
     module_of = {
@@ -44,4 +44,12 @@ def export_lazily(
         vars(sys.modules[package])[name] = value  # the next access does not call this function
         return value
 
-    return get, lambda: sorted(module_of)
+    def list_names() -> list[str]:
+        if not lab:
+            return sorted(module_of)
+        from importlib.util import find_spec
+
+        has_lab = find_spec("ir3de_lab") is not None
+        return sorted(name for name, module in module_of.items() if has_lab or not module.startswith("ir3de_lab."))
+
+    return get, list_names

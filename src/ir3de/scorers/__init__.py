@@ -58,3 +58,6 @@ __all__ = [
     "select_rows",
     "using",
 ]
+
+if not TYPE_CHECKING:
+    __all__ = __dir__()  # `import *` and `help` work without the laboratory
