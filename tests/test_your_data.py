@@ -54,7 +54,7 @@ def test_commands_run_in_the_order_they_are_written(named_files: Path) -> None:
         arguments = shlex.split(after if pipe else before)[1:]
         if arguments == ["fit", "router", "train.csv"]:
             told = wrong_call(*arguments)
-            assert told.endswith("say which one names the expert: ir3de fit router train.csv --label team")
+            assert told.endswith("name the column of the expert: ir3de fit router train.csv --label team")
             assert all(line.strip() in told for line in PAGE.split(f"$ {command}\n")[1].split("```")[0].splitlines())
             continue
         stdin = (named_files / shlex.split(before)[1]).read_text(encoding="utf-8") if pipe else None

@@ -277,7 +277,7 @@ def refuse_unnamed(paths: Sequence[str], field: str | None) -> None:
             f"of each file:{right}"
         )
     right = write_with({"--label": label, "--text": field or find_needed_text(rows, label)})
-    raise click.UsageError(f"{files[0]} has the columns {list_names(rows[0])}: name the one of the expert:{right}")
+    raise click.UsageError(f"{files[0]} has the columns {list_names(rows[0])}: name the column of the expert:{right}")
 
 
 def refuse_pairs(pairs: Sequence[str]) -> NoReturn:
