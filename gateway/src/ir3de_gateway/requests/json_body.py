@@ -18,6 +18,16 @@ from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import Any, NamedTuple, TypeVar
 
 from ir3de_gateway.api_errors import ApiError
+from ir3de_gateway.requests.large_json import (
+    MAX_MEMBERS,
+    DuplicateName,
+    JsonError,
+    Member,
+    NotUtf8,
+    Rules,
+    TooDeep,
+    read_large,
+)
 from ir3de_gateway.requests.model_texts import PART_NAMES, READ_BY_MODELS
 
 T = TypeVar("T")
@@ -29,7 +39,6 @@ SMALL_BYTES = 65_536  # parsed at once, within 5 ms whatever they hold
 MAX_INLINE_BYTES = 524_288  # so are these, if their JSON is simple, such as a chat of long texts
 MAX_INLINE_MARKS = 10_000  # brackets, commas and backslashes
 MAX_COUNTED_BYTES = 65_536  # of a line, to name the column of a fault
-MAX_MEMBERS = 1_000  # fields of the request itself
 
 READ_FIELDS = frozenset((
     *READ_BY_MODELS, "model", "stream", "stream_options", "store", "background", "previous_response_id", "conversation",
@@ -45,38 +54,6 @@ _space = re.compile(r"[ \t\n\r]*").match
 _name = re.compile(r'"([^"\\\x00-\x1f]*)"[ \t\n\r]*:[ \t\n\r]*').match  # of a member, without escapes, and its colon
 _mark = re.compile(r"[ \t\n\r]*([,}])[ \t\n\r]*").match  # after a member
 _odd = re.compile(r'"(?:[^"\\]|\\.)*"|(-?Infinity|NaN|\d{4300,})')  # the first alternative skips strings
-
-
-class DuplicateName(ValueError):  # noqa: N818 - as JSONDecodeError
-    """A name that occurs twice in one object."""
-
-
-class JsonError(Exception):
-    """What is not JSON, and the byte where it is."""
-
-    def __init__(self, message: str, place: int) -> None:
-        super().__init__(message)
-        self.message, self.place = message, place
-
-
-class NotUtf8(Exception):  # noqa: N818 - as UnicodeDecodeError
-    """The content is not UTF-8."""
-
-    def __init__(self, place: int) -> None:
-        super().__init__()
-        self.place = place
-
-
-class TooDeep(Exception):  # noqa: N818 - as RecursionError
-    """The JSON nests deeper than it may."""
-
-
-class Member(NamedTuple):
-    """The position of a member in the content, in bytes: `"key" : value`."""
-
-    start: int
-    value: int
-    end: int
 
 
 def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -139,10 +116,8 @@ class JsonBody(NamedTuple):
     @classmethod
     def parse_large(cls, content: bytes, depth: int, kept_bytes: int = MIN_KEPT_BYTES) -> JsonBody:
         """The same in short steps, for a thread besides the event loop's; the values are pruned."""
-        from ir3de_gateway.requests.large_json import read_large
-
         try:
-            values, members = read_large(content, depth, _scan, max(kept_bytes, len(content) // 2))
+            values, members = read_large(content, depth, max(kept_bytes, len(content) // 2), _RULES)
         except NotUtf8 as error:
             raise _build_utf8_error(error.place) from error
         except TooDeep as error:
@@ -352,3 +327,6 @@ def _check_objects(waiting: list[Any]) -> None:
             for name in _INSIDE.intersection(value):
                 if type(value[name]) is not str:
                     waiting.append(value[name])
+
+
+_RULES = Rules(_scan, check_field, check_part_field)

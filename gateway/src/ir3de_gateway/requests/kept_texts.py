@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
 from ir3de.serving import END_CHARS, MAX_TURN_CHARS, shorten_turn
 from ir3de_gateway.api_errors import ApiError
-from ir3de_gateway.requests.json_body import check_part_field
 from ir3de_gateway.requests.model_texts import FILE_FIELDS, FILE_HEAD_CHARS, list_part_slots
 from ir3de_gateway.requests.tokens import Beginning, estimate_tokens
 
@@ -36,10 +35,13 @@ class _Kept(NamedTuple):
 
 
 class KeptTexts:
-    """Prunes values. The texts that it keeps take at most `budget` bytes of memory, or a few hundred kilobytes more."""
+    """Prunes values. The texts that it keeps take at most `budget` bytes of memory, or a few hundred kilobytes more.
 
-    def __init__(self, budget: int) -> None:
-        self._budget = budget
+    `check_part_field` is called with the fields that it leaves out.
+    """
+
+    def __init__(self, budget: int, check_part_field: Callable[[str, object], None]) -> None:
+        self._budget, self.check_part_field = budget, check_part_field
         self._bytes = self._items = self._texts = self.scalars = 0
         # texts behind the first ones, oldest first
         self._message: deque[_Kept] = deque()  # of the message that is being read: its role may come last
@@ -166,7 +168,7 @@ class _Fields:
         if name in FILE_FIELDS and isinstance(value, str):  # the beginning shows whether models read it
             value = Beginning(value[:FILE_HEAD_CHARS], estimate_tokens(value))
         elif name not in PART_FIELDS:
-            check_part_field(name, value)
+            self._texts.check_part_field(name, value)
             self._left_out += sum(estimate_tokens(slot.text) for slot in list_part_slots(name, value))
             return
         self._values[name] = value

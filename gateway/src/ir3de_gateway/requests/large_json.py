@@ -11,27 +11,19 @@ from __future__ import annotations
 import json
 import re
 from codecs import utf_8_decode
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from time import sleep
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ir3de_gateway.api_errors import ApiError
-from ir3de_gateway.requests.json_body import (
-    MAX_MEMBERS,
-    DuplicateName,
-    JsonError,
-    Member,
-    NotUtf8,
-    TooDeep,
-    check_field,
-)
 from ir3de_gateway.requests.kept_texts import MAX_END_CHARS, MAX_KEPT_CHARS, PART_FIELDS, SHORT_CHARS, KeptTexts
 from ir3de_gateway.requests.tokens import Beginning, estimate_all, estimate_tokens
 
 WINDOW_BYTES = 32_768  # the decoder takes at most 2 ms for it
+MAX_MEMBERS = 1_000  # fields of the request itself
 MAX_VALUES = 1_000_000  # of a request
 MAX_NAMES = 100_000  # fields of one object inside it
 MAX_OTHER_BYTES = 262_144  # kept of fields that have no messages, all together
@@ -44,21 +36,62 @@ _string = re.compile(r'(?:[^"\\]++|\\[^u]|\\u.{4})*+', re.DOTALL).match
 _COMMA, _QUOTE = ord(","), ord('"')
 
 
-def read_large(content: bytes, depth: int, scan: Any, kept_bytes: int) -> tuple[dict[str, Any], dict[str, Member]]:
+class DuplicateName(ValueError):  # noqa: N818 - as JSONDecodeError
+    """A name that occurs twice in one object."""
+
+
+class JsonError(Exception):
+    """What is not JSON, and the byte where it is."""
+
+    def __init__(self, message: str, place: int) -> None:
+        super().__init__(message)
+        self.message, self.place = message, place
+
+
+class NotUtf8(Exception):  # noqa: N818 - as UnicodeDecodeError
+    """The content is not UTF-8."""
+
+    def __init__(self, place: int) -> None:
+        super().__init__()
+        self.place = place
+
+
+class TooDeep(Exception):  # noqa: N818 - as RecursionError
+    """The JSON nests deeper than it may."""
+
+
+class Member(NamedTuple):
+    """The position of a member in the content, in bytes: `"key" : value`."""
+
+    start: int
+    value: int
+    end: int
+
+
+class Rules(NamedTuple):
+    """How values and names are read, which is the same for small objects: see `json_body.py`."""
+
+    scan: Callable[[str, int], tuple[Any, int]]  # the decoder's function that reads one value
+    check_field: Callable[[str], None]  # for a field of the request
+    check_part_field: Callable[[str, object], None]  # for a field of a message, of a part of one, or of a tool
+
+
+def read_large(content: bytes, depth: int, kept_bytes: int, rules: Rules) -> tuple[dict[str, Any], dict[str, Member]]:
     """The values of a large object, as far as routing needs them, and where its members are.
 
-    `scan` is the decoder's function that reads one value. Texts are kept up to `kept_bytes`.
+    Texts are kept up to `kept_bytes`.
     """
-    return _LargeReader(content, depth, scan, kept_bytes).read_object()
+    return _LargeReader(content, depth, kept_bytes, rules).read_object()
 
 
 class _LargeReader:
-    def __init__(self, content: bytes, depth: int, scan: Any, kept_bytes: int) -> None:
-        self._content, self._most, self._scan = content, depth, scan
+    def __init__(self, content: bytes, depth: int, kept_bytes: int, rules: Rules) -> None:
+        self._content, self._most = content, depth
+        self._scan, self._check_field = rules.scan, rules.check_field
         self._depth = 0  # of what the reader is in
         self._counted = 0  # values so far
         self._other_bytes = 0
-        self._texts = KeptTexts(kept_bytes)
+        self._texts = KeptTexts(kept_bytes, rules.check_part_field)
         self._text, self._start, self._place = "", 0, 0  # the window, its first byte, and how far it is read
         self._load(0)
 
@@ -137,7 +170,7 @@ class _LargeReader:
             start, key = self._read_name()
             if key in values:
                 raise JsonError(f"{json.dumps(key)} occurs twice", start)
-            check_field(key)
+            self._check_field(key)
             if len(values) == MAX_MEMBERS:
                 raise ApiError(400, f"the request has more than {MAX_MEMBERS:,} fields, the limit here", "invalid_json")
             self._peek()
@@ -199,7 +232,7 @@ class _LargeReader:
     def _decode(self, text: str, place: int, offset: int) -> tuple[Any, int]:
         """Let the decoder read a value of a text that stands at `offset` in the window."""
         try:
-            return self._scan(text, place)  # type: ignore[no-any-return]
+            return self._scan(text, place)
         except StopIteration as error:
             raise self._fault("a value is missing", offset + error.value - place) from None
         except json.JSONDecodeError as error:

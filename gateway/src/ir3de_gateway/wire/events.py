@@ -10,10 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    from ir3de_gateway.wire.formats import WireFormat
+from typing import Any, NamedTuple, Protocol
 
 MAX_EVENT_BYTES = 16 << 20  # of an event that must be whole; a larger one is an error
 MAX_RELAYED_BYTES = 1 << 20  # of an event that is relayed; a larger one is forwarded in parts
@@ -130,6 +127,21 @@ def read_events(content: bytes) -> Iterator[Event]:
         yield Event(content[begin:], name, b"\n".join(data) if data else None)
 
 
+class StreamFormat(Protocol):
+    """What the relay needs of a `WireFormat`, which explains it."""
+
+    needs_head: bool
+
+    def is_final(self, event: Event) -> bool: ...
+    def is_complete(self, events: bytes) -> bool: ...
+    def is_complete_at_end(self, events: bytes) -> bool: ...
+    def has_error(self, events: bytes) -> bool: ...
+    def read_usage(
+        self, head: Mapping[str, Any] | None, tail: Mapping[str, Any] | None
+    ) -> Mapping[str, Any] | None: ...
+    def find_response_id(self, head: bytes) -> str: ...
+
+
 class EventRelay:
     """Forwards whole events only, so that a broken stream does not end within one.
 
@@ -141,7 +153,7 @@ class EventRelay:
     b'data: {"id":2}'
     """
 
-    def __init__(self, wire: WireFormat, provenance: bytes = b"") -> None:
+    def __init__(self, wire: StreamFormat, provenance: bytes = b"") -> None:
         self._wire = wire
         self._reader = EventReader(max_bytes=MAX_RELAYED_BYTES, forwards_parts=True)
         self._provenance = provenance  # a member to add to the first event's object
@@ -239,7 +251,7 @@ class AccountingRelay(EventRelay):
 
     def __init__(
         self,
-        wire: WireFormat,
+        wire: StreamFormat,
         provenance: bytes = b"",
         *,
         drops_usage: bool = False,
