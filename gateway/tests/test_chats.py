@@ -16,8 +16,9 @@ from ir3de.routing.messages import ENVELOPES
 from ir3de_gateway.api_errors import ApiError
 from ir3de_gateway.experts.snapshot import Snapshot
 from ir3de_gateway.requests.client import NO_CONTROLS, Controls
+from ir3de_gateway.stages.choice import MAX_INLINE_CHARS, MAX_INLINE_TURNS, Prompt
 from ir3de_gateway.stages.choose import Choice, choose_expert, route_prompt
-from ir3de_gateway.stages.read import MAX_INLINE_CHARS, MAX_INLINE_TURNS, Prompt, read_prompt
+from ir3de_gateway.stages.read import read_prompt
 from ir3de_gateway.store.pins import StoredPins
 from ir3de_gateway.wire import FORMATS
 from laws import shown

@@ -15,9 +15,9 @@ from starlette.responses import Response
 import api_answers
 import exchange_records as made
 import raw_sockets
-from ir3de_gateway.stages.record import read_usage
 from ir3de_gateway.telemetry.gen_ai import MAX_MODELS, AnswerFacts, GenAiMetrics
 from ir3de_gateway.telemetry.tracing import Tracing
+from ir3de_gateway.wire.formats import count_usage
 from running_gateway import QUESTIONS, Running, failing
 
 otel = pytest.importorskip("opentelemetry.sdk.trace")
@@ -198,7 +198,7 @@ def test_cached_tokens_belong_to_the_input() -> None:
     reader = InMemoryMetricReader()
     trace = Tracing(meters=MeterProvider([reader])).begin({})
     usage = {"input_tokens": 10, "cache_read_input_tokens": 90, "cache_creation_input_tokens": 5, "output_tokens": 5}
-    prompt, answer = read_usage(usage)
+    prompt, answer = count_usage(usage)
     trace.finish(made.record(prompt_tokens=prompt, completion_tokens=answer), None, usage)
     (metrics,) = reader.get_metrics_data().resource_metrics[0].scope_metrics  # type: ignore[union-attr]
     tokens = next(one for one in metrics.metrics if one.name == "gen_ai.client.token.usage")

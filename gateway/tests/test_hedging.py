@@ -14,7 +14,7 @@ from starlette.responses import Response
 from client_keys import bearer, key, write_keys
 from ir3de_gateway.config.experts import ExpertConfig
 from ir3de_gateway.experts.expert import ReplicatedExpert, create_expert
-from ir3de_gateway.stages.ask_replicas import Race
+from ir3de_gateway.stages.ask import Race
 from raw_sockets import ask, chat, eventually, sent
 from replicated_expert import LAW, fail_all, is_quiet, replicated
 from running_gateway import Running, failing

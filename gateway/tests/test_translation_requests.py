@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from ir3de_gateway import translation as translated
 from ir3de_gateway.api_errors import ApiError
 from ir3de_gateway.config.experts import ExpertConfig
-from ir3de_gateway.stages.record import read_usage
 from ir3de_gateway.translation import UntranslatableError
 from ir3de_gateway.translation.answers import (
     FINISH_REASONS,
@@ -28,6 +27,7 @@ from ir3de_gateway.translation.answers import (
 from ir3de_gateway.translation.requests import build_chat_request, build_messages_request
 from ir3de_gateway.translation.translation import ChatByMessages, MessagesByChat, find_untranslatable
 from ir3de_gateway.wire import FORMATS
+from ir3de_gateway.wire.formats import count_usage
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 PAGE = Path(__file__).parents[2] / "docs" / "translation.md"
@@ -379,7 +379,7 @@ def test_usage_survives_there_and_back(plain: int, read: int, written: int, answ
         "output_tokens": answer,
     }  # fmt: skip
     there = build_chat_usage(usage)
-    assert read_usage(there) == read_usage(usage) == (plain + read + written, answer)
+    assert count_usage(there) == count_usage(usage) == (plain + read + written, answer)
     assert there["total_tokens"] == sum(usage.values())
     assert build_message_usage(there) == usage
 

@@ -19,6 +19,7 @@ import pytest
 import ir3de_gateway
 from ir3de_gateway.telemetry import observer
 from running_gateway import Running, running
+from surface import check_no_circles
 
 PACKAGE = f"{Path(ir3de_gateway.__file__).parent}/"
 MAX_FILES = 20
@@ -75,3 +76,7 @@ def test_a_plain_request_passes_few_files_and_makes_few_calls(tmp_path: Path, mo
     assert len(files) <= MAX_FILES and counted.total() <= MAX_CALLS, (
         f"{len(files)} files, {counted.total()} calls\n{shown}"
     )
+
+
+def test_no_modules_import_each_other() -> None:
+    check_no_circles(Path(ir3de_gateway.__file__).parent)

@@ -1,6 +1,7 @@
 """One OpenAI-compatible endpoint in front of many experts. docs/gateway.md is its manual.
 
-A request passes the stages of `stages/` in their order: accept, read, choose, ask, relay, record. They call these:
+A request passes the stages of `stages/` in their order: accept, read, choose, ask, relay; `run` calls them, and records
+what happened. No modules import each other, for types neither. The stages call these:
 
     requests/             what a request holds: its JSON, its form, its texts, its controls; the client's connection
     wire/                 the formats of the APIs: turns, the end of a stream, usage, errors

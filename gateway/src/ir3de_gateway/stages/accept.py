@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from functools import lru_cache
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -35,16 +35,13 @@ from ir3de_gateway.keys.client_key import (
 )
 from ir3de_gateway.keys.registry import KeyRegistry, hash_key
 from ir3de_gateway.requests.client import CONNECTION_EXTENSION, ClientConnection, ClientResponse
-from ir3de_gateway.stages.record import Progress
 from ir3de_gateway.stages.relay import PROVENANCE_HEADERS
-from ir3de_gateway.store.pins import StoredObjects
+from ir3de_gateway.stages.values import Accepted, Progress
 from ir3de_gateway.wire import FORMATS
 from ir3de_gateway.wire.formats import WireFormat
 
 if TYPE_CHECKING:
-    from ir3de_gateway.experts.snapshot import Snapshot
     from ir3de_gateway.gateway import Gateway
-    from ir3de_gateway.telemetry.tracing import Trace
 
 _is_valid_request_id = re.compile(rb"[!-~]{1,128}").fullmatch
 _ALLOWED_HEADERS = b"authorization, content-type, x-session-id, x-request-id, if-match, x-api-key"
@@ -52,33 +49,6 @@ _EXPOSED_HEADERS = ", ".join((*PROVENANCE_HEADERS, "server-timing", "etag", "ret
 _ALLOWED_METHODS = b"GET, POST, PUT, DELETE, OPTIONS"
 
 OnRefusal = Callable[[Scope, ApiError], None]
-
-
-class Accepted(NamedTuple):
-    """A request that may use the gateway. Only its `progress` and its `response` change on the way."""
-
-    gateway: Gateway
-    snapshot: Snapshot  # what serves: the request keeps it to its end
-    wire: WireFormat
-    key: ClientKey
-    lease: Lease | None  # None where the key's requests are not counted
-    request_id: str
-    headers: Mapping[bytes, bytes]
-    header_list: HeaderList  # the same, in their order, and each time that they occur
-    query: bytes
-    object_id: str  # in the path of a stored object
-    receive: Receive
-    connection: ClientConnection | None
-    response: ClientResponse
-    trace: Trace | None
-    clock: float  # when it began
-    progress: Progress
-
-    @property
-    def stored_objects(self) -> StoredObjects:
-        """What experts store for the key of the request."""
-        seconds = self.snapshot.config.routing.pinning.stored_ttl
-        return StoredObjects(self.gateway.pins, self.key.name, seconds, self.progress.record.replica)
 
 
 def accept(gateway: Gateway, wire: WireFormat, scope: Scope, receive: Receive, send: Send) -> Accepted:

@@ -1,125 +1,38 @@
 """Stage 4, ask: sends the request to the experts of the choice, one after the other, until an answer begins.
 
-When the next expert gets it, and when an expert gets none for a while, is the rule of `experts/retry`.
+Of an expert with several replicas, they get the request one after the other, or two at once if the first is slow. When
+the next expert or replica gets it, and when an expert gets none for a while, is the rule of `experts/retry`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
-import logging
-from collections.abc import Awaitable, Callable, Mapping
-from math import inf
+from collections.abc import Awaitable, Callable, Collection
 from time import perf_counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from ir3de_gateway.api_errors import encode_json
-from ir3de_gateway.experts.concurrency import ConcurrencyLimit
-from ir3de_gateway.experts.retry import RETRYABLE_STATUSES, UpstreamFailure, admit, record_failure
-from ir3de_gateway.experts.snapshot import Expert
-from ir3de_gateway.experts.upstream import (
-    UpstreamResponse,
-    as_failure,
-    list_client_headers,
-    parse_object,
-    read_failure,
-    send_request,
+from ir3de_gateway.experts.expert import Replica, ReplicatedExpert
+from ir3de_gateway.experts.retry import (
+    RETRYABLE_STATUSES,
+    UpstreamFailure,
+    admit,
+    admit_to_replicas,
+    build_absence,
+    choose_backoff,
+    what_next,
 )
-from ir3de_gateway.headers import HeaderList, compile_header_filter
-from ir3de_gateway.requests.forwarding import OutgoingBody, build_head, build_path
-from ir3de_gateway.requests.json_body import FIELD, SMALL_BYTES, offload
-from ir3de_gateway.stages.accept import Accepted
-from ir3de_gateway.stages.call_hooks import Observe, show_answer
-from ir3de_gateway.stages.charge import build_relay
-from ir3de_gateway.stages.choose import Chosen
-from ir3de_gateway.stages.read import count_tokens
-from ir3de_gateway.stages.relay import build_provenance_member
-from ir3de_gateway.translation import UntranslatableError
-from ir3de_gateway.translation.translation import TRANSLATIONS, TranslatedResponse, Translation
-from ir3de_gateway.wire.events import EventRelay, add_member, remove_member
-
-if TYPE_CHECKING:
-    from ir3de_gateway.stages.cache import AnswerCopy
-
-CLOCK_STEP_S = 0.001  # of uvloop: its timers are rounded to it, so they may end a little before their time
-SLOW_CLIENT_S = 1.0  # an expert may break off an answer that the client does not read for that long
-_log = logging.getLogger("ir3de.gateway")
-
-
-class Attempt:
-    """A request that an expert, or one of its replicas, has. It ends with `succeed`, `fail` or `abandon`."""
-
-    __slots__ = ("_accepted", "expert", "place", "source", "started", "ticket")
-
-    def __init__(self, accepted: Accepted, expert: Expert, ticket: int, started: float) -> None:
-        self._accepted, self.expert, self.ticket, self.started = accepted, expert, ticket, started
-        self.source: UpstreamResponse | None = None
-        self.place: ConcurrencyLimit | None = None  # of all replicas together, to be released at the end
-        progress = accepted.progress
-        progress.expert, progress.is_sent = expert, True
-        progress.record.asked_seconds = started - accepted.clock
-        accepted.gateway.observer.request_started(expert.name)
-
-    def succeed(self) -> None:
-        self.expert.breaker.record_success(self.ticket)
-        self._end()
-        if (record := self._accepted.progress.record).replica:
-            count_replica(self._accepted, record.replica, has_failed=record.outcome == "broken_stream")
-
-    def abandon(self) -> None:
-        """The request ended before the expert could answer, which is not its fault."""
-        self.expert.breaker.record_abandoned(self.ticket)
-        self._end()
-
-    def fail(self, failure: UpstreamFailure, deadline: float = inf, digest: int = 0) -> None:
-        note_failure(self._accepted, self.expert, failure, self.ticket, perf_counter() - self.started, deadline, digest)
-        self._end()
-        if label := self._accepted.progress.record.replica:
-            count_replica(self._accepted, label, has_failed=True)
-
-    def _end(self) -> None:
-        if self.source is not None:
-            self.source.close()
-        self._accepted.progress.record.upstream_seconds = perf_counter() - self.started
-        self.expert.leave()
-        if self.place is not None:
-            self.place.release()
-        self._accepted.gateway.observer.request_ended(self.expert.name)
-
-
-def count_replica(accepted: Accepted, label: str, *, has_failed: bool) -> None:
-    """Count a request to a replica."""
-    name, counted = accepted.progress.record.expert, accepted.gateway.observer.metrics.replicas.requests
-    counted[name, label, "failed" if has_failed else "ok"] += 1
-
-
-class Answered(NamedTuple):
-    """An answer that has begun, of which nothing was sent yet. The attempt of a whole one has ended."""
-
-    accepted: Accepted
-    status: int
-    headers: HeaderList  # of the expert, as far as clients get them
-    session: str = ""  # to pin to the expert
-    body: bytes | None = None  # of a whole answer; None for one that is relayed piece by piece:
-    first: bytes = b""  # its first piece
-    source: UpstreamResponse | None = None  # for the other pieces; None if there are none
-    attempt: Attempt | None = None
-    relay: EventRelay | None = None  # of a stream of events
-    watch: Callable[[bytes], None] | None = None  # called with each piece before it is sent
-    copy: AnswerCopy | None = None
-    hook_seconds: float = 0.0
-    observe: Observe | None = None  # called when the client has its answer
-
-
-Outcome = Answered | UpstreamFailure
+from ir3de_gateway.experts.snapshot import Expert, log_change
+from ir3de_gateway.experts.upstream import UpstreamResponse, as_failure, read_failure
+from ir3de_gateway.stages.attempt import attempt, send, translate
+from ir3de_gateway.stages.cache import find_cached
+from ir3de_gateway.stages.values import Answered, Chosen, Outcome, count_replica, is_overdue, note_failure
+from ir3de_gateway.translation.translation import TranslatedResponse
 
 
 async def ask(chosen: Chosen) -> Outcome:
     """Send the request to the first expert, and if that fails before its answer begins, to its fallbacks."""
     accepted, choice = chosen.accepted, chosen.choice
     if accepted.snapshot.caches_answers:
-        from ir3de_gateway.stages.cache import find_cached
-
         chosen, answered = await find_cached(chosen)
         if answered is not None:
             return answered
@@ -158,9 +71,7 @@ async def _ask_expert(chosen: Chosen, expert: Expert) -> Outcome:
             return translated
         progress.translation = translated
     if expert.replicas:
-        from ir3de_gateway.stages.ask_replicas import ask_replicas
-
-        return await ask_replicas(chosen, expert)
+        return await _ask_replicas(chosen, expert)
     arrived = perf_counter()
     try:
         ticket = await admit(expert, chosen.deadline)
@@ -171,224 +82,237 @@ async def _ask_expert(chosen: Chosen, expert: Expert) -> Outcome:
     return await attempt(chosen, expert, ticket, started)
 
 
-async def attempt(
-    chosen: Chosen, expert: Expert, ticket: int, started: float, source: UpstreamResponse | None = None
-) -> Outcome:
-    """Send the request to one expert or replica that has admitted it, and wait until its answer begins.
+# replicas ----------------------------------------------------------------------------------------------------------
 
-    `source` is its answer, if that has come already.
-    """
-    accepted = chosen.accepted
-    tried = Attempt(accepted, expert, ticket, started)
+
+async def _ask_replicas(chosen: Chosen, expert: Expert) -> Outcome:
+    """Send the request to a replica, and if it fails before its answer begins, to others."""
+    assert isinstance(expert, ReplicatedExpert)
+    record, arrived = chosen.accepted.progress.record, perf_counter()
     try:
-        tried.source = source = source or await send(chosen, expert)
-        answered = await _begin(chosen, tried, source)
-    except (UpstreamFailure, OSError) as error:
-        failure = as_failure(error, expert).drop_frames()
-        tried.fail(failure, chosen.deadline, chosen.body.digest)
-        accepted.progress.is_sent = False
-        return failure
-    except BaseException:
-        tried.abandon()
-        raise
-    if answered.body is not None:
-        tried.succeed()
-    return answered
-
-
-def send(chosen: Chosen, expert: Expert) -> Awaitable[UpstreamResponse]:
-    """Send the request as this expert gets it."""
-    accepted, body = chosen.accepted, chosen.body
-    more: Mapping[str, str] = {} if accepted.trace is None else accepted.trace.forward()
-    forwarded = compile_header_filter(accepted.snapshot.config.routing.forward_headers)
-    wire, path = accepted.wire, accepted.wire.path
-    if (translation := accepted.progress.translation) is not None:
-        wire, path, more = translation.wire, translation.wire.path, {**more, **translation.headers}
-    elif accepted.query:
-        path = build_path(path, accepted.query)
-    head = build_head(wire, expert, accepted.header_list, accepted.request_id, more, forwarded, body.kinds)
-    return send_request(
-        accepted.gateway.transport,
-        expert,
-        path,
-        head,
-        body.build(expert, adds_usage=adds_usage(chosen, expert)) if translation is None else translation.content,
-        is_repeatable=body.is_repeatable,
-        method=accepted.wire.method,
-        deadline=chosen.deadline,
-    )
-
-
-def adds_usage(chosen: Chosen, expert: Expert) -> bool:
-    """Whether the gateway adds the option for the usage of a stream, which the client has not set."""
-    body, wanted = chosen.body, expert.config.stream_usage
-    if not isinstance(body, OutgoingBody) or body.usage_options is None or "stream_options" in expert.config.defaults:
-        return False
-    if chosen.accepted.progress.translation is not None:
-        return False
-    return expert.asks_usage or (chosen.accepted.lease is not None and wanted is not False)
-
-
-async def _begin(chosen: Chosen, tried: Attempt, source: UpstreamResponse) -> Answered:
-    """The answer in the client's format, as far as it must be known before anything is sent."""
-    accepted, expert, status = chosen.accepted, tried.expert, source.status
-    progress = accepted.progress
-    if accepted.trace is not None:
-        accepted.trace.begin_answer(source.headers)
-    if progress.translation is not None:
-        source = TranslatedResponse(source, progress.translation, accepted.wire, expert.name)
-    if source.resends:
-        progress.record.resends += source.resends
-        accepted.gateway.observer.metrics.resends[expert.name] += source.resends
-    if status in RETRYABLE_STATUSES:
-        raise await read_failure(source, expert)
-    if 300 <= status < 400:
-        raise UpstreamFailure("garbage", f"'{expert.name}' redirects to another address: correct its base_url")
-    if accepted.wire.is_opaque:
-        from ir3de_gateway.stages.passthrough import begin_opaque
-
-        answered = await begin_opaque(chosen, tried, source)
-    elif source.is_stream:
-        answered = await _begin_stream(chosen, tried, source)
-    else:
-        answered = await _begin_whole(chosen, tried, source)
-    expert.breaker.record_beginning(tried.ticket)
-    if accepted.snapshot.has_after_hooks:
-        answered = await show_answer(answered, source, expert)
-    return answered
-
-
-async def _begin_whole(chosen: Chosen, tried: Attempt, source: UpstreamResponse) -> Answered:
-    """A whole answer. One that is too large to be held is relayed piece by piece."""
-    accepted, status = chosen.accepted, source.status
-    body = await source.read_whole()
-    if body is None:
-        return await begin_unread(chosen, tried, source)
-    headers = list_client_headers(source)
-    copy = None
-    if status == 200:
-        if chosen.cache_key:
-            copy = copy_answer(chosen, source)
-            copy.add(body)
-        body = sign(accepted, body, source.content_type, tried.expert)
-    elif status >= 400:
-        note_rejection(accepted, status, tried.expert)
-    return Answered(accepted, status, headers, chosen.session, body, copy=copy)
-
-
-async def _begin_stream(chosen: Chosen, tried: Attempt, source: UpstreamResponse) -> Answered:
-    """A stream of events, of which the first piece has come."""
-    accepted, expert = chosen.accepted, tried.expert
-    if not accepted.progress.record.stream and "stream" not in expert.config.defaults:
-        raise UpstreamFailure("garbage", f"'{expert.name}' answered with a stream of events instead of a whole answer")
-    first = await source.read_first_piece()
-    if not first:
-        raise UpstreamFailure("broken", f"'{expert.name}' ended its stream before it began")
-    is_added = adds_usage(chosen, expert)
-    relay = accepted.progress.relay = build_relay(
-        accepted, build_provenance_member(accepted), source, adds_usage=is_added
-    )
-    copy = copy_answer(chosen, source, adds_usage=is_added) if chosen.cache_key else None
-    headers = list_client_headers(source)
-    return Answered(
-        accepted, source.status, headers, chosen.session, None, first, source, tried, relay=relay, copy=copy
-    )
-
-
-async def begin_unread(
-    chosen: Chosen, tried: Attempt, source: UpstreamResponse, watch: Callable[[bytes], None] | None = None
-) -> Answered:
-    """An answer that is relayed as it comes; `watch` is called with each piece before it is sent."""
-    first = await source.read_first_piece()
-    headers = list_client_headers(source)
-    return Answered(chosen.accepted, source.status, headers, chosen.session, None, first, source, tried, watch=watch)
-
-
-def copy_answer(chosen: Chosen, source: UpstreamResponse, *, adds_usage: bool = False) -> AnswerCopy:
-    from ir3de_gateway.stages.cache import AnswerCopy
-
-    return AnswerCopy(chosen, source, adds_usage=adds_usage)
-
-
-def sign(accepted: Accepted, body: bytes, content_type: str, expert: Expert) -> bytes:
-    """A whole answer with provenance; its usage and id are recorded. A provenance of the expert's own is removed."""
-    progress, wire = accepted.progress, accepted.wire
-    content, kind = parse_object(body), content_type or "something"
-    if content is None:
-        raise UpstreamFailure("garbage", f"'{expert.name}' answered with {kind} that is not a JSON object")
-    if progress.record.stream:  # it cannot stream, which is not a failure
-        message = f"'{expert.name}' answered with {kind} instead of a stream of events"
-        raise UpstreamFailure("garbage", message, is_expert_fault=False)
-    progress.usage = usage if isinstance(usage := content.get("usage"), dict) else {}
-    if wire.stores_answers and (response_id := wire.read_response_id(content)):
-        progress.response_id = response_id
-        accepted.stored_objects.remember("response", response_id, expert.name)
-    progress.answer_bytes = len(body)
-    if accepted.trace is not None:
-        accepted.trace.read_answer(content)
-    if not (member := build_provenance_member(accepted)):
-        return body
-    if FIELD in content or not content:
-        return add_member(remove_member(body, FIELD), member)
-    end = body.rindex(b"}")
-    return b"".join((body[:end], b",", member, body[end:]))
-
-
-def note_rejection(accepted: Accepted, status: int, expert: Expert) -> None:
-    """The expert rejects the request, which the client must correct, or the operator if it is about the key."""
-    if status == 401 and expert.should_warn():
-        variable = expert.config.api_key_env or "none"
-        _log.warning("'%s' rejects the gateway's key (api_key_env: %s)", expert.name, variable)
-    record = accepted.progress.record
-    record.outcome, record.error = "client_error", f"upstream_{status}"
-
-
-def is_overdue(deadline: float) -> bool:
-    """Whether an answer should have begun by now."""
-    return deadline < inf and asyncio.get_running_loop().time() + CLOCK_STEP_S >= deadline
-
-
-def note_failure(
-    accepted: Accepted,
-    expert: Expert,
-    failure: UpstreamFailure,
-    ticket: int,
-    seconds: float,
-    deadline: float,
-    digest: int,
-) -> None:
-    """Let the failure act on the expert's circuit breaker. That the whole request took too long is not its fault."""
-    if failure.status == 504 and is_overdue(deadline):
-        failure.is_expert_fault = False
-    if accepted.trace is not None:
-        error = f"upstream_{failure.status}" if failure.reason in ("408", "429", "5xx") else failure.reason
-        accepted.trace.add_failure(accepted.progress.record, expert.config, error, seconds)
-    response = accepted.response
-    has_begun, is_client_slow = response.status != 0, response.longest_stall >= SLOW_CLIENT_S
-    record_failure(
-        expert, failure, ticket, request=digest, seconds=seconds, has_begun=has_begun, is_client_slow=is_client_slow
-    )
-
-
-async def translate(chosen: Chosen, expert: Expert) -> Translation | Answered:
-    """The request for an expert of the other format; or an estimate of its tokens, which OpenAI's API cannot count."""
-    accepted, body = chosen.accepted, chosen.body
-    assert isinstance(body, OutgoingBody)
-    content, translation = body.body.content, TRANSLATIONS.get(accepted.wire.path)
-
-    def work(content: bytes) -> Translation | int:
-        values = json.loads(content)
-        return count_tokens(values) if translation is None else translation(values, expert.config)
-
+        await admit_to_replicas(expert, chosen.deadline)
+    except UpstreamFailure as refusal:
+        return refusal.drop_frames()
+    record.queue_seconds = perf_counter() - arrived
+    found = None
     try:
-        found = work(content) if len(content) <= SMALL_BYTES else await offload(work, content)
-    except UntranslatableError as error:
-        experts, capability = accepted.snapshot.experts.values(), accepted.wire.capability
-        able = [one.name for one in experts if capability in one.config.capabilities]
-        error.message += f". These experts need no translation: {', '.join(able)}" if able else ""
-        raise
-    if isinstance(found, Translation):
+        found = await _ask_in_turn(chosen, expert)
         return found
-    answer = add_member(encode_json({"input_tokens": found}), build_provenance_member(accepted))
-    headers = [(b"content-type", b"application/json"), (b"x-ir3de-estimated", b"true")]
-    return Answered(accepted, 200, headers, chosen.session, answer)
+    finally:
+        if isinstance(found, Answered) and found.body is None and found.attempt is not None:
+            found.attempt.place = expert.concurrency  # released when the answer ends
+        else:
+            expert.concurrency.release()
+
+
+async def _ask_in_turn(chosen: Chosen, expert: ReplicatedExpert) -> Outcome:
+    record, is_repeatable = chosen.accepted.progress.record, chosen.body.is_repeatable
+    tried, failures = list[Replica](), list[UpstreamFailure]()
+    if chosen.replica in (replica.label for replica in expert.replicas):
+        # others do not have what the request is about
+        tried = [replica for replica in expert.replicas if replica.label != chosen.replica]
+    is_hedged = is_repeatable and chosen.accepted.wire.is_hedged and expert.config.hedge_after is not None
+    while (replica := expert.pick(tried, may_probe=is_repeatable and not tried)) is not None:
+        ticket = replica.breaker.ticket
+        tried.append(replica)
+        record.replica, record.retries = replica.label, len(failures)
+        if is_hedged:
+            found = await _ask_hedged(chosen, expert, tried)
+        else:
+            found = await attempt(chosen, replica, ticket, perf_counter())
+            _check_health(replica, found)
+        if not isinstance(found, UpstreamFailure):
+            return found
+        failures.append(found)
+        may_go_on = len(failures) <= expert.config.retries.others and not is_overdue(chosen.deadline)
+        may_go_on = may_go_on and what_next(found, is_repeatable=is_repeatable).other_replica
+        if not may_go_on or not expert.has_another(tried):
+            break  # at once: there is no replica to wait for
+        await asyncio.sleep(choose_backoff(expert, len(failures)))
+    return _sum_up(expert, failures, chosen.replica)
+
+
+async def _ask_hedged(chosen: Chosen, expert: ReplicatedExpert, tried: list[Replica]) -> Outcome:
+    """Send the request to the replica that is the last one in `tried`; if it is slow to begin, to another one, too."""
+    accepted = chosen.accepted
+    progress = accepted.progress
+
+    def translate(answer: UpstreamResponse, replica: Replica) -> UpstreamResponse:
+        translation = progress.translation
+        return answer if translation is None else TranslatedResponse(answer, translation, accepted.wire, replica.name)
+
+    def note(replica: Replica, failure: UpstreamFailure, ticket: int, seconds: float) -> None:
+        note_failure(accepted, replica, failure, ticket, seconds, chosen.deadline, chosen.body.digest)
+        count_replica(accepted, replica.label, has_failed=True)
+        _check_health(replica, failure)
+
+    assert expert.config.hedge_after is not None
+    race, first = Race(expert, lambda replica: send(chosen, replica), translate, note), tried[-1]
+    hedges = accepted.gateway.observer.metrics.replicas.hedges
+    progress.is_sent = True
+    try:
+        winner, begun = await race.run(first, tried, expert.config.hedge_after)
+    except UpstreamFailure as last_failure:
+        progress.is_sent = False
+        if race.second is not None:
+            hedges[expert.name, "lost"] += 1
+            tried.append(race.second)
+        return last_failure.drop_frames()
+    if race.second is not None:
+        hedges[expert.name, "won" if winner is race.second else "lost"] += 1
+        tried.append(race.second)
+    progress.record.replica = winner.label
+    found = await attempt(chosen, winner, begun.ticket, begun.started, begun.source)
+    _check_health(winner, found)
+    return found
+
+
+def _check_health(replica: Replica, found: Outcome) -> None:
+    """A request that could not connect is as good as a health check that failed."""
+    if not isinstance(found, UpstreamFailure) or found.reason != "connect" or not found.is_expert_fault:
+        return
+    if replica.config.health.active and replica.record_check(is_good=False):
+        log_change(replica, "requests cannot connect")
+
+
+def _sum_up(expert: ReplicatedExpert, failures: list[UpstreamFailure], owner: str) -> UpstreamFailure:
+    """The failure of an expert whose replicas have all failed, or get no requests now."""
+    described = f"the replica of '{expert.name}' that has what the request refers to"
+    if not failures:
+        failure = build_absence(expert)
+        if owner:
+            failure.message = f"{described} is not available now"
+        return failure
+    if any(failure.reason != "connect" for failure in failures):
+        return failures[-1]
+    message = f"no replica of '{expert.name}' can be reached: {len(failures)} of {len(expert.replicas)} were tried"
+    if owner:  # the others did not get the request
+        message = f"{described} cannot be reached"
+    return UpstreamFailure("connect", message, 503, retry_after=max(1.0, expert.breaker.retry_after))
+
+
+# hedging -------------------------------------------------------------------------------------------------------------
+
+
+class Begun(NamedTuple):
+    """An answer that has begun, and the ticket of the replica's circuit breaker."""
+
+    source: UpstreamResponse
+    ticket: int
+    started: float
+
+
+class Race:
+    """One request to two replicas. The loser is cancelled, and may get requests again: it has not failed."""
+
+    def __init__(
+        self,
+        expert: ReplicatedExpert,
+        send: Callable[[Replica], Awaitable[UpstreamResponse]],
+        translate: Callable[[UpstreamResponse, Replica], UpstreamResponse],
+        record_failure: Callable[[Replica, UpstreamFailure, int, float], None],
+    ) -> None:
+        """`translate` gives an answer as the client understands it; `record_failure` gets what went wrong with a
+        replica, the ticket of its circuit breaker, and after how many seconds.
+        """
+        self._expert, self._send, self._translate, self._record_failure = expert, send, translate, record_failure
+        self._running: dict[asyncio.Task[Begun], Replica] = {}
+        self.second: Replica | None = None
+
+    async def run(self, first: Replica, tried: Collection[Replica], hedge_after: float) -> tuple[Replica, Begun]:
+        """The replica that answers first, and its answer; or the failure of the last one.
+
+        `first` was picked by the caller; the second one is none of those in `tried`.
+        """
+        self._start(first)
+        winner: tuple[Replica, Begun] | None = None
+        try:
+            done, _ = await asyncio.wait(self._running, timeout=hedge_after)
+            if not done:
+                self._start_second((first, *tried))
+            winner = await self._find_winner()
+            return winner
+        finally:
+            try:
+                await asyncio.shield(self._cancel_others())
+            except asyncio.CancelledError:  # the client has disconnected meanwhile
+                if winner is not None:
+                    _drop(*winner)
+                raise
+
+    def _start_second(self, tried: Collection[Replica]) -> None:
+        """Send the request to another replica, too, if one can get it."""
+        if not self._expert.concurrency.try_acquire():
+            return
+        self.second = self._expert.pick(tried, may_probe=False)
+        if self.second is None:
+            self._expert.concurrency.release()
+        else:
+            self._start(self.second)
+
+    def _start(self, replica: Replica) -> None:
+        self._running[asyncio.create_task(self._begin(replica, replica.breaker.ticket))] = replica
+
+    async def _begin(self, replica: Replica, ticket: int) -> Begun:
+        """Send the request, and wait for the first byte of a good answer."""
+        started, source = perf_counter(), None
+        try:
+            source = await self._send(replica)
+            if source.status in RETRYABLE_STATUSES:
+                raise await read_failure(self._translate(source, replica), replica)
+            if source.is_stream:
+                await source.await_first_piece()
+            return Begun(source, ticket, started)
+        except (UpstreamFailure, OSError) as error:
+            raise self._fail(error, replica, source, ticket, perf_counter() - started) from None
+        except BaseException:
+            if source is not None:
+                source.close()
+            replica.breaker.record_abandoned(ticket)
+            replica.leave()
+            raise
+
+    def _fail(
+        self,
+        error: UpstreamFailure | OSError,
+        replica: Replica,
+        source: UpstreamResponse | None,
+        ticket: int,
+        seconds: float,
+    ) -> UpstreamFailure:
+        """Record a failure, which is returned: a frame that raises it must not keep it."""
+        failure = as_failure(error, replica)
+        if source is not None:
+            source.close()
+        self._record_failure(replica, failure, ticket, seconds)
+        replica.leave()
+        return failure
+
+    async def _find_winner(self) -> tuple[Replica, Begun]:
+        while True:
+            done, running = await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                if task.exception() is None:
+                    return self._running.pop(task), task.result()
+            if not running:
+                raise next(iter(done)).exception() or AssertionError("a task has no outcome")
+            for task in done:
+                del self._running[task]
+
+    async def _cancel_others(self) -> None:
+        for task in self._running:
+            task.cancel()
+        ended = await asyncio.gather(*self._running, return_exceptions=True)
+        for replica, begun in zip(self._running.values(), ended, strict=True):
+            if isinstance(begun, Begun):  # both began at once
+                _drop(replica, begun)
+        self._running.clear()  # a task keeps its error, whose frames keep this race and the request
+        if self.second is not None:
+            self._expert.concurrency.release()
+
+
+def _drop(replica: Replica, begun: Begun) -> None:
+    """Close an answer that is not needed."""
+    begun.source.close()
+    replica.breaker.record_abandoned(begun.ticket)
+    replica.leave()

@@ -1,4 +1,4 @@
-"""The response cache on the way of a request: finds the answer to an equal request, and copies answers for others."""
+"""The response cache on the way of a request: finds the answer to an equal request."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from time import perf_counter
 from ir3de_gateway.experts.upstream import UpstreamResponse
 from ir3de_gateway.headers import compile_header_filter
 from ir3de_gateway.requests.answer_cache import AnswerCache, CacheControl, CachedAnswer, build_key
-from ir3de_gateway.stages.accept import Accepted
-from ir3de_gateway.stages.ask import Answered, sign, translate
+from ir3de_gateway.stages.attempt import sign, translate
 from ir3de_gateway.stages.call_hooks import show_answer
 from ir3de_gateway.stages.charge import build_relay
-from ir3de_gateway.stages.choose import Chosen
 from ir3de_gateway.stages.relay import build_provenance_member
+from ir3de_gateway.stages.values import Answered, Chosen
 
 # headers that experts get as a rule, and on which no answer depends: the client's software, and traces
 _is_ignored = re.compile(
@@ -86,30 +85,3 @@ class _CachedSource(UpstreamResponse):
         self.headers = [(b"content-type", found.kind)]
         self.content_type = found.kind.partition(b";")[0].strip().lower().decode("latin-1")
         self.is_stream = found.is_stream
-
-
-class AnswerCopy:
-    """The content of an answer, without provenance, to cache it when it is complete."""
-
-    __slots__ = ("_adds_usage", "_is_stream", "_key", "_kind", "_most_bytes", "_pieces", "_size")
-
-    def __init__(self, chosen: Chosen, source: UpstreamResponse, *, adds_usage: bool) -> None:
-        self._key, self._adds_usage, self._is_stream = chosen.cache_key, adds_usage, source.is_stream
-        self._kind = dict(source.headers).get(b"content-type", b"application/json")
-        self._most_bytes = chosen.accepted.snapshot.config.cache.answer_bytes
-        self._pieces: list[bytes] | None = []  # None if there is too much
-        self._size = 0
-
-    def add(self, piece: bytes) -> None:
-        self._size += len(piece)
-        if self._size > self._most_bytes:
-            self._pieces = None
-        elif self._pieces is not None:
-            self._pieces.append(piece)
-
-    def store(self, accepted: Accepted) -> None:
-        """Cache the answer, which is complete, if it was the first expert's and a good one."""
-        record, cache = accepted.progress.record, accepted.gateway.get_cache(accepted.snapshot)
-        if cache is not None and self._pieces is not None and record.outcome == "ok" and not record.fallbacks:
-            content = b"".join(self._pieces)
-            cache.put(self._key, CachedAnswer(content, self._kind, self._is_stream, self._adds_usage, cache.clock()))

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from starlette.types import Message
 
 from ir3de_gateway.api_errors import ApiError
 from ir3de_gateway.experts.retry import UpstreamFailure
+from ir3de_gateway.experts.snapshot import Expert
+from ir3de_gateway.experts.upstream import UpstreamResponse
 from ir3de_gateway.hooks.runner import HookRunner, dump_body, parse_body
 from ir3de_gateway.requests.json_body import SMALL_BYTES, JsonBody, read_json
 from ir3de_gateway.stages.relay import read_pieces
-
-if TYPE_CHECKING:
-    from ir3de_gateway.experts.snapshot import Expert
-    from ir3de_gateway.experts.upstream import UpstreamResponse
-    from ir3de_gateway.stages.accept import Accepted
-    from ir3de_gateway.stages.ask import Answered
+from ir3de_gateway.stages.values import Accepted, Answered
 
 MAX_HELD_BYTES = 64 << 20  # of a stream
 MAX_OBSERVED_BYTES = 8 << 20  # of a stream; of a longer one, hooks see the beginning
-
-Observe = Callable[[], Awaitable[object]]
 
 
 async def show_form(accepted: Accepted) -> None:

@@ -12,13 +12,12 @@ from ir3de_gateway.experts.snapshot import Expert
 from ir3de_gateway.experts.upstream import UpstreamResponse
 from ir3de_gateway.keys.client_key import Lease
 from ir3de_gateway.requests.tokens import RequestBound, bound_prompt, find_bound, read_answer_limit
-from ir3de_gateway.stages.accept import Accepted
 from ir3de_gateway.stages.choice import Choice
-from ir3de_gateway.stages.read import Received
-from ir3de_gateway.stages.record import NOTHING_EXPECTED, Expected, read_usage
+from ir3de_gateway.stages.values import NOTHING_EXPECTED, Accepted, Expected, Received
 from ir3de_gateway.store.limits import Charge, Spending
 from ir3de_gateway.wire import FORMATS
 from ir3de_gateway.wire.events import AccountingRelay, EventRelay
+from ir3de_gateway.wire.formats import count_usage
 
 BYTES_PER_TOKEN = 5  # of a whole answer without its usage, JSON included
 _UNFINISHED = ("queued", "in_progress")  # states of a response
@@ -62,7 +61,7 @@ def measure(accepted: Accepted) -> Spending | None:
     record, expert, usage, expected = progress.record, progress.expert, progress.usage, progress.expected
     if expert is None or record.cache == "hit" or not (usage or (accepted.wire.is_charged and _has_worked(accepted))):
         return None
-    prompt, answer = read_usage(usage)
+    prompt, answer = count_usage(usage)
     is_estimated = prompt is None and answer is None
     if is_estimated and expected.is_background and accepted.lease is not None:
         return _charge_later(accepted, accepted.lease.reserved, expert)
@@ -112,7 +111,7 @@ def settle_retrieved(accepted: Accepted, response: Mapping[str, Any]) -> None:
     usage = response.get("usage")
     if response.get("status") == "failed" and not usage:
         usage = {"input_tokens": 0, "output_tokens": 0}
-    if response.get("status") in _UNFINISHED or not isinstance(usage, dict) or read_usage(usage) == (None, None):
+    if response.get("status") in _UNFINISHED or not isinstance(usage, dict) or count_usage(usage) == (None, None):
         return
     assert accepted.lease is not None
     if (found := accepted.stored_objects.take_charge(accepted.progress.response_id)) is not None:

@@ -22,15 +22,33 @@ from ir3de_gateway.exchange_record import Handover, Instead
 from ir3de_gateway.experts.snapshot import Expert, Snapshot
 from ir3de_gateway.headers import encode_name
 from ir3de_gateway.requests.client import Controls
-from ir3de_gateway.stages.read import Prompt
 from ir3de_gateway.wire.formats import PassthroughFormat
 
 if TYPE_CHECKING:
     from ir3de import Decision
     from ir3de.serving import TurnReason
 
+MAX_INLINE_TURNS = 100  # routed in the event loop, within a few milliseconds; longer chats in a thread
+MAX_INLINE_CHARS = 100_000  # of all turns
 DEFAULT = "default expert"
 _SET = ("pinned", "shadow")  # the first expert is set, whatever the router decides
+
+
+class Prompt(NamedTuple):
+    """The text to route, and what else the choice of an expert depends on."""
+
+    text: str  # of a chat whose turns are routed together, the last one that has words
+    needs: frozenset[str]  # capabilities
+    tokens: int  # a rough count of the prompt and the longest answer; 0 where none is needed
+    tool_loop: bool  # the last message is the result of a tool
+    follows: str = ""  # of OpenAI's responses: the id of the response before
+    turns: Sequence[str] = ()  # the user's turns, where they are routed together
+    untranslatable: str = ""  # why experts of the other kind cannot answer, if some of the experts are such
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether it is routed within a few milliseconds."""
+        return len(self.turns) <= MAX_INLINE_TURNS and sum(map(len, self.turns)) <= MAX_INLINE_CHARS
 
 
 class Refusal(NamedTuple):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from math import inf
 from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,14 +20,15 @@ from ir3de_gateway.exchange_record import Handover
 from ir3de_gateway.experts.snapshot import Expert, Snapshot
 from ir3de_gateway.headers import encode_name
 from ir3de_gateway.requests.client import NO_CONTROLS, Controls
-from ir3de_gateway.requests.forwarding import OutgoingBody, RequestContent
+from ir3de_gateway.requests.forwarding import OutgoingBody
 from ir3de_gateway.requests.json_body import offload
-from ir3de_gateway.stages.accept import Accepted
 from ir3de_gateway.stages.charge import reserve_usage
 from ir3de_gateway.stages.choice import (
     DEFAULT,
+    MAX_INLINE_TURNS,
     Candidates,
     Choice,
+    Prompt,
     Refusal,
     Routed,
     build_incapable_error,
@@ -37,7 +37,8 @@ from ir3de_gateway.stages.choice import (
     find_passed,
     list_substitutes,
 )
-from ir3de_gateway.stages.read import MAX_INLINE_TURNS, Prompt, Received, read_prompt
+from ir3de_gateway.stages.read import read_prompt
+from ir3de_gateway.stages.values import Chosen, Received
 from ir3de_gateway.store.pins import PinStore, build_unknown_error
 from ir3de_gateway.wire import FORMATS
 from ir3de_gateway.wire.formats import PassthroughFormat, is_object_id
@@ -50,18 +51,6 @@ if TYPE_CHECKING:
 ENDPOINTS = frozenset(("chat", "completions", "responses", "messages", "embeddings"))  # of all capabilities
 _SKIPPED = {"open": "resting", "cooling": "cooling"}  # states of a circuit breaker that lets no request pass, and why
 TURNS_AT_A_TIME = 8  # of a long chat: then the event loop may have the interpreter's lock
-
-
-class Chosen(NamedTuple):
-    """A request, and the experts that get it."""
-
-    accepted: Accepted
-    choice: Choice
-    body: RequestContent  # without its values, which take several times its memory
-    replica: str = ""  # the one that has what the request refers to
-    session: str = ""  # to pin to the expert that answers
-    cache_key: bytes = b""  # to cache the answer with
-    deadline: float = inf  # when an answer must have begun, as a time of the event loop
 
 
 async def choose(received: Received) -> Chosen:

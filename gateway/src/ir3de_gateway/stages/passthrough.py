@@ -10,10 +10,6 @@ from typing import Any, NamedTuple
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from ir3de_gateway.api_errors import encode_json
-from ir3de_gateway.experts.retry import UpstreamFailure
-from ir3de_gateway.experts.snapshot import Expert
-from ir3de_gateway.experts.upstream import UpstreamResponse, list_client_headers, parse_object
 from ir3de_gateway.gateway import Gateway
 from ir3de_gateway.headers import text
 from ir3de_gateway.requests.client import Controls
@@ -21,21 +17,17 @@ from ir3de_gateway.requests.forms import Upload, read_upload
 from ir3de_gateway.requests.forwarding import NoBody, OutgoingBody, RequestContent
 from ir3de_gateway.requests.json_body import FIELD, read_json
 from ir3de_gateway.requests.tokens import find_passed_bound
-from ir3de_gateway.stages.accept import Accepted, accept
-from ir3de_gateway.stages.ask import Answered, Attempt, begin_unread, note_rejection
+from ir3de_gateway.stages.accept import accept
 from ir3de_gateway.stages.call_hooks import show_form, show_request
-from ir3de_gateway.stages.charge import build_retrieval_watch, reserve, settle_retrieved
+from ir3de_gateway.stages.charge import reserve
 from ir3de_gateway.stages.choice import Choice
-from ir3de_gateway.stages.choose import Chosen, StoredAt, choose_by_name, choose_owner
+from ir3de_gateway.stages.choose import StoredAt, choose_by_name, choose_owner
 from ir3de_gateway.stages.read import read_content, read_model
 from ir3de_gateway.stages.run import run
+from ir3de_gateway.stages.values import Accepted, Chosen
 from ir3de_gateway.store.pins import build_unknown_error
 from ir3de_gateway.telemetry.observer import RECORDED
-from ir3de_gateway.wire.events import find_usage
 from ir3de_gateway.wire.formats import PASSTHROUGH_FORMATS, PassthroughFormat
-
-MAX_PARSED_BYTES = 8 << 20  # of a list of objects
-_TAIL_BYTES = 1 << 13  # of an answer, with its usage
 
 
 def build_routes(gateway: Gateway) -> list[Route]:
@@ -133,54 +125,3 @@ def _choose_owner(
         raise build_unknown_error(kind, object_id, param)
     stored = StoredAt(kind, object_id, owner, is_shared=not key.name, param=param)
     return choose_owner(accepted.snapshot, wire, stored, controls), objects.find_replica(kind, object_id)
-
-
-# answers -------------------------------------------------------------------------------------------------------------
-
-
-async def begin_opaque(chosen: Chosen, tried: Attempt, source: UpstreamResponse) -> Answered:
-    """An answer of any kind: as it comes, or whole if it reports stored objects or tokens."""
-    accepted = chosen.accepted
-    if source.status >= 400:
-        note_rejection(accepted, source.status, tried.expert)
-    is_json = source.content_type in ("application/json", "text/json")
-    body = await source.read_whole() if is_json else None
-    if body is None:
-        watch = build_retrieval_watch(accepted) if source.is_stream and _retrieves(accepted) else None
-        return await begin_unread(chosen, tried, source, watch)
-    if source.status < 300:
-        body = _note_content(accepted, body, tried.expert)
-    headers = list_client_headers(source)
-    return Answered(accepted, source.status, headers, body=body)
-
-
-def _retrieves(accepted: Accepted) -> bool:
-    """Whether the answer is a stored response, which may have to be charged."""
-    wire = accepted.wire
-    assert isinstance(wire, PassthroughFormat)
-    return accepted.lease is not None and wire.finds == "response"
-
-
-def _note_content(accepted: Accepted, body: bytes, expert: Expert) -> bytes:
-    """Remember the owner of the objects that an answer lists, and its usage. Lists are of the key's own objects."""
-    wire = accepted.wire
-    assert isinstance(wire, PassthroughFormat)
-    if wire.counts_usage:
-        accepted.progress.usage = find_usage(body[-_TAIL_BYTES:]) or {}
-    if _retrieves(accepted) and (found := parse_object(body)) is not None:
-        settle_retrieved(accepted, found)
-    if wire.makes is None:
-        return body
-    content = parse_object(body) if len(body) <= MAX_PARSED_BYTES else None
-    if content is None:
-        raise UpstreamFailure("garbage", f"'{expert.name}' did not answer with a JSON object, or with a very large one")
-    objects = accepted.stored_objects
-    if not isinstance(content.get("data"), list):
-        objects.remember_answer(wire.makes, content, expert.name)
-        return body
-    if not accepted.key.name:
-        for one in content["data"]:
-            if isinstance(one, dict):
-                objects.remember_answer(wire.makes, one, expert.name)
-        return body
-    return encode_json(objects.keep_own(wire.makes, content))

@@ -6,17 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from time import perf_counter
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from ir3de.serving import MIN_PASTE_CHARS, MessageError, Turn, compile_envelopes, find_envelope_mark, split_paste
 from ir3de_gateway.api_errors import ApiError, build_type_error
 from ir3de_gateway.config.experts import RESERVED
 from ir3de_gateway.requests.client import CONTROL_HEADERS, NO_CONTROLS, Controls, read_body, read_controls
-from ir3de_gateway.requests.json_body import FIELD, JsonBody, offload, read_json
+from ir3de_gateway.requests.json_body import FIELD, offload, read_json
 from ir3de_gateway.requests.model_texts import list_request_slots
 from ir3de_gateway.requests.tokens import estimate_tokens, read_answer_limit
-from ir3de_gateway.stages.accept import Accepted
 from ir3de_gateway.stages.call_hooks import show_request
+from ir3de_gateway.stages.choice import Prompt
+from ir3de_gateway.stages.values import Accepted, Received
 from ir3de_gateway.store.pins import scope_id, scope_session
 from ir3de_gateway.translation.translation import find_untranslatable
 from ir3de_gateway.wire.formats import WireFormat
@@ -24,37 +25,7 @@ from ir3de_gateway.wire.formats import WireFormat
 TextMode = Literal["conversation", "last_user", "all_user", "full"]
 
 MAX_TEXT_CHARS = 131_072  # of several turns together; routing reads the first 15,360
-MAX_INLINE_TURNS = 100  # routed in the event loop, within a few milliseconds; longer chats in a thread
-MAX_INLINE_CHARS = 100_000  # of all turns
 MAX_LOGGED_CHARS = 100_000  # of a prompt, where the decision log has prompts: routing reads a thousand tokens
-
-
-class Prompt(NamedTuple):
-    """The text to route, and what else the choice of an expert depends on."""
-
-    text: str  # of a chat whose turns are routed together, the last one that has words
-    needs: frozenset[str]  # capabilities
-    tokens: int  # a rough count of the prompt and the longest answer; 0 where none is needed
-    tool_loop: bool  # the last message is the result of a tool
-    follows: str = ""  # of OpenAI's responses: the id of the response before
-    turns: Sequence[str] = ()  # the user's turns, where they are routed together
-    untranslatable: str = ""  # why experts of the other kind cannot answer, if some of the experts are such
-
-    @property
-    def is_quick(self) -> bool:
-        """Whether it is routed within a few milliseconds."""
-        return len(self.turns) <= MAX_INLINE_TURNS and sum(map(len, self.turns)) <= MAX_INLINE_CHARS
-
-
-class Received(NamedTuple):
-    """A request that has been read."""
-
-    accepted: Accepted
-    body: JsonBody
-    model: str
-    controls: Controls
-    prompt: Prompt
-    replica: str  # the one that has what the request refers to
 
 
 async def read(accepted: Accepted) -> Received:

@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import lru_cache
 from time import perf_counter
-from typing import TYPE_CHECKING, NamedTuple
 
 from ir3de_gateway.api_errors import ApiError, ClientDisconnect, build_stopping_error, encode_json
 from ir3de_gateway.exchange_record import ExchangeRecord, build_server_timing
@@ -18,13 +17,8 @@ from ir3de_gateway.experts.retry import UpstreamFailure
 from ir3de_gateway.experts.upstream import as_failure
 from ir3de_gateway.headers import HeaderList, encode_name
 from ir3de_gateway.requests.json_body import FIELD
+from ir3de_gateway.stages.values import Accepted, Answered, Relayed
 from ir3de_gateway.wire.events import EventRelay
-
-if TYPE_CHECKING:
-    from ir3de_gateway.stages.accept import Accepted
-    from ir3de_gateway.stages.ask import Answered
-    from ir3de_gateway.stages.cache import AnswerCopy
-    from ir3de_gateway.stages.call_hooks import Observe
 
 ERROR_CODES = {
     "connect": "upstream_unreachable",
@@ -42,15 +36,6 @@ PROVENANCE_HEADERS = (
     "x-ir3de-cache", "age", "x-ir3de-chat", "x-ir3de-reason", "x-ir3de-instead", "x-ir3de-translated",
     "x-ir3de-estimated", "x-request-id",
 )  # fmt: skip
-
-
-class Relayed(NamedTuple):
-    """The client has its answer."""
-
-    accepted: Accepted
-    session: str
-    copy: AnswerCopy | None
-    observe: Observe | None
 
 
 async def relay(answered: Answered) -> Relayed:

@@ -1,4 +1,4 @@
-"""The way of a request: calls the stages in their order, and sends an error where one of them fails."""
+"""Calls the stages for a request; stage 6, record: what happened, once, at the end, for metrics, logs and traces."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
+from time import perf_counter
 from typing import TypeVar
 
 from starlette.types import Receive, Scope, Send
@@ -13,14 +14,14 @@ from starlette.types import Receive, Scope, Send
 from ir3de_gateway.api_errors import ApiError, ClientDisconnect, build_internal_error
 from ir3de_gateway.experts.retry import UpstreamFailure
 from ir3de_gateway.gateway import Gateway
-from ir3de_gateway.stages.accept import Accepted, accept
+from ir3de_gateway.stages.accept import accept
 from ir3de_gateway.stages.ask import ask
 from ir3de_gateway.stages.charge import measure
-from ir3de_gateway.stages.choose import Chosen, choose
+from ir3de_gateway.stages.choose import choose
 from ir3de_gateway.stages.read import read
-from ir3de_gateway.stages.record import finish, remember
 from ir3de_gateway.stages.relay import relay, send_error, send_failure, send_stop
-from ir3de_gateway.wire.formats import WireFormat
+from ir3de_gateway.stages.values import Accepted, Chosen, Relayed
+from ir3de_gateway.wire.formats import WireFormat, count_usage
 
 R = TypeVar("R")
 _log = logging.getLogger("ir3de.gateway")
@@ -77,3 +78,32 @@ async def run(
         raise
     finally:
         finish(accepted)
+
+
+async def remember(relayed: Relayed) -> None:
+    """Keep what later requests need: the conversation's expert, and the answer. Then call hooks that observe it."""
+    accepted, record = relayed.accepted, relayed.accepted.progress.record
+    if relayed.copy is not None:
+        relayed.copy.store(accepted)
+    if record.outcome == "ok" and relayed.session:
+        accepted.gateway.pins.put(relayed.session, record.expert)
+    if relayed.observe is not None:
+        await relayed.observe()
+
+
+def finish(accepted: Accepted) -> None:
+    """Fill in what is known at the end, and hand the record to metrics, logs and traces."""
+    progress, response = accepted.progress, accepted.response
+    record, expert, usage = progress.record, progress.expert, progress.usage
+    record.status = response.status or (499 if record.outcome == "cancelled" else 0)
+    record.sent_bytes = response.sent_bytes
+    record.total_seconds = perf_counter() - accepted.clock
+    if accepted.lease is not None:
+        accepted.lease.close()  # which fills in what it took
+    elif usage and expert is not None and record.cache != "hit":  # a hit costs nothing
+        prompt, answer = record.prompt_tokens, record.completion_tokens = count_usage(usage)
+        record.cost = expert.config.price.compute_cost(prompt or 0, answer or 0) if expert.has_price else 0.0
+    accepted.gateway.observer.observe(record)
+    if accepted.trace is not None:
+        accepted.trace.finish(record, None if expert is None else expert.config, usage)
+    progress.relay = None  # one that counts refers to the request, which would keep its router until a collection

@@ -19,6 +19,7 @@ Capability = Literal[
 ObjectKind = Literal["response", "file", "batch"]  # what experts store for later requests
 is_object_id = re.compile(r"(?!\.)[A-Za-z0-9._:~-]{1,256}").fullmatch  # it becomes a part of a path
 
+MAX_TOKENS = 1 << 53  # of a usage: larger counts are errors of the expert
 _is_error_object = re.compile(rb'\s*\{\s*"(?:error|type)": ?(?:\{|"error")').match
 _finish_reason = re.compile(rb'"finish_reason"\s*:\s*"')  # in a text, its quotes would have backslashes
 _final_message = re.compile(rb'\{"type": ?"(?:message_stop|error)"').match
@@ -108,6 +109,18 @@ def calls_mcp_servers(values: Mapping[str, Any]) -> bool:
     tools = values.get("tools")
     is_tool = isinstance(tools, list) and any(isinstance(one, dict) and one.get("type") == "mcp" for one in tools)
     return is_tool or bool(values.get("mcp_servers"))
+
+
+def count_usage(usage: Mapping[str, Any]) -> tuple[int | None, int | None]:
+    """The tokens of prompt and answer, as an expert counts them. Anthropic's API lists those of its cache apart."""
+    prompt = usage.get("prompt_tokens", usage.get("input_tokens"))
+    answer = usage.get("completion_tokens", usage.get("output_tokens"))
+    if type(prompt) is not int or not 0 <= prompt < MAX_TOKENS:
+        prompt = None
+    elif "cache_read_input_tokens" in usage:
+        cached = (usage.get("cache_read_input_tokens"), usage.get("cache_creation_input_tokens"))
+        prompt += sum(count for count in cached if type(count) is int and 0 <= count < MAX_TOKENS)
+    return prompt, answer if type(answer) is int and 0 <= answer < MAX_TOKENS else None
 
 
 # OpenAI's chat completions, and its older endpoints -----------------------------------------------------------------
