@@ -14,8 +14,8 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+import ir3de_gateway.stages.ask as asking
 from ir3de_gateway.experts.circuit_breaker import CircuitBreaker
-from ir3de_gateway.stages import replicas as turns
 from raw_sockets import ask, chat, eventually, sent
 from replicated_expert import fail_all, replicated
 from running_gateway import Running, answer, event, failing, running
@@ -124,8 +124,8 @@ def test_one_that_fails_does_not_end_the_probe() -> None:
 
 
 def test_after_the_last_replica_the_fallback_is_asked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    slept, choose = [], turns.choose_backoff
-    monkeypatch.setattr(turns, "choose_backoff", lambda *given: slept.append(given) or choose(*given) * 0)
+    slept, choose = [], asking.choose_backoff
+    monkeypatch.setattr(asking, "choose_backoff", lambda *given: slept.append(given) or choose(*given) * 0)
     law = {"retries": {"others": 5}, "fallbacks": ["maths"]}
     with replicated(tmp_path, law) as gateway:
         fail_all(gateway, failing(500))
