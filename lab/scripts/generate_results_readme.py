@@ -115,8 +115,8 @@ SINGLE = "the best single expert"
 ABOVE, BELOW = "▲", "▼"
 COMPARED = (
     f"{ABOVE} above and {BELOW} below **{DEFAULT}**, the default router, in the same column: the 95 % interval of the "
-    "difference excludes zero,\nover the same 1,000 resamples of the items for both. Without a sign, the two cannot be "
-    "told apart."
+    "difference excludes zero,\nover the same 1,000 resamples of the items for both. Without a sign, the two are "
+    "statistically indistinguishable."
 )
 MARKS = "<!-- experiments -->", "<!-- /experiments -->"
 WEIGHTS = "mean of the experts' weights"
