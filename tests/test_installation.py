@@ -71,6 +71,14 @@ def test_a_copy_from_a_folder_names_the_folder(origin: Any, tmp_path: Path) -> N
     assert errors.name_extra("gguf") == f"pip install '{folder}[gguf]'"
 
 
+def test_another_distribution_is_named_by_its_folder_in_the_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(errors, "find_checkout", lambda: None)
+    origin = {"ir3de": {"url": ROOT.as_uri(), "dir_info": {}}}
+    monkeypatch.setattr(errors, "_read_origin", lambda distribution: origin.get(distribution, {}))
+    monkeypatch.chdir(ROOT)
+    assert errors.name_extra("", "ir3de-gateway") == "pip install './gateway'"
+
+
 def test_a_wheel_is_named_by_its_file(origin: Any, tmp_path: Path) -> None:
     wheel = tmp_path / "ir3de-0.1.0-py3-none-any.whl"
     wheel.write_bytes(b"")

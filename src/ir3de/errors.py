@@ -144,6 +144,13 @@ def name_extra(extra: str, distribution: str = "ir3de") -> str:
         return f"pip install {_quote(f'{distribution}{brackets} @ {address}')}"
     if extra:
         return f"install {distribution} again with its extra {extra!r}, {FROM_WHERE}"
+    checkout = _find_path(_read_origin("ir3de"))  # the folder that ir3de was copied from may have the others too
+    if (
+        distribution != "ir3de"
+        and checkout is not None
+        and (checkout / FOLDERS[distribution] / "pyproject.toml").is_file()
+    ):
+        return f"pip install {_quote(_shorten(checkout / FOLDERS[distribution]))}"
     return f"install {distribution}, from where you got ir3de"
 
 
