@@ -8,8 +8,8 @@ import gc
 import logging
 import threading
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Future, wait
 from contextlib import suppress
-from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -27,33 +27,24 @@ class Stopped(Exception):  # noqa: N818 - not an error
     """The client has disconnected, or the gateway stops."""
 
 
-async def run_in_thread(function: Callable[..., T], *arguments: Any) -> T:
-    """Call a function in a thread of its own.
-
-    It never keeps the process from ending; `asyncio.to_thread` would.
-    """
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
-
-    def settle(value: T | None, error: BaseException | None) -> None:
-        if future.done():  # the caller was cancelled
-            return
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(value)  # type: ignore[arg-type] # what the function returned
+def _start_thread(function: Callable[..., T], *arguments: Any) -> Future[T]:
+    """Call a function in a thread of its own. It never keeps the process from ending; those of a pool would."""
+    future: Future[T] = Future()
+    future.set_running_or_notify_cancel()  # from now on nobody can cancel it
 
     def run() -> None:
-        outcome: tuple[T | None, BaseException | None]
         try:
-            outcome = function(*arguments), None
+            future.set_result(function(*arguments))
         except BaseException as error:
-            outcome = None, error
-        with suppress(RuntimeError):  # the loop has ended meanwhile
-            loop.call_soon_threadsafe(settle, *outcome)
+            future.set_exception(error)
 
     threading.Thread(target=run, daemon=True).start()
-    return await future
+    return future
+
+
+async def run_in_thread(function: Callable[..., T], *arguments: Any) -> T:
+    """Call a function in a thread of its own, which never keeps the process from ending."""
+    return await asyncio.wrap_future(_start_thread(function, *arguments))
 
 
 async def repeat(action: Callable[[], Awaitable[object]], seconds: Callable[[], float]) -> None:
@@ -76,26 +67,14 @@ def call_within(seconds: float, stop: threading.Event, function: Callable[[threa
     The function gets an event. Once it is set, the result is no longer needed, and the function should end.
     """
     abandoned, until = threading.Event(), monotonic() + seconds
-    results: SimpleQueue[tuple[T | None, BaseException | None]] = SimpleQueue()
-
-    def run() -> None:
-        try:
-            results.put((function(abandoned), None))
-        except BaseException as error:
-            results.put((None, error))
-
-    threading.Thread(target=run, daemon=True).start()
+    future = _start_thread(function, abandoned)
     try:
-        while True:
-            with suppress(Empty):
-                value, error = results.get(timeout=STOP_CHECK_S)
-                if error is not None:
-                    raise error
-                return value  # type: ignore[return-value] # what the function returned
+        while not wait((future,), STOP_CHECK_S).done:
             if stop.is_set():
                 raise Stopped
             if monotonic() >= until:
                 raise TimeoutError
+        return future.result()
     finally:
         abandoned.set()
 
