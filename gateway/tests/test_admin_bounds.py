@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,15 @@ from admin_client import ENDPOINT, HISTORY, admin, config, error, folder, names,
 from ir3de.errors import InputError
 from ir3de_gateway.admin import administration, fit_process
 from ir3de_gateway.admin.administration import Caller
+from ir3de_gateway.admin.changes import remove_expert
 from ir3de_gateway.admin.fit_process import FitOrder, fit
 from ir3de_gateway.admin.router_source import AddressSource, FetchBudget, FetchError
 from ir3de_gateway.api_errors import ApiError
 from ir3de_gateway.background import Stopped, call_within, run_in_thread
 from running_gateway import served
-from test_state import largest_file, upstream_only, worker
+from test_state import add, largest_file, upstream_only, worker
+
+REMOVE_LAW = partial(remove_expert, "law", False, "keep")
 
 
 def order(folder: Path, **limits: Any) -> FitOrder:
@@ -70,7 +74,7 @@ def test_a_fit_on_a_full_disk_says_so_and_leaves_nothing(folder: Path) -> None:
     each = worker(config(folder), folder / "state")
     before = each.live.snapshot
     with largest_file(5_000), pytest.raises(ApiError, match=r"nothing was changed: .*File too large") as caught:
-        asyncio.run(each.remove("law", Caller()))
+        asyncio.run(each.change(REMOVE_LAW, Caller(), action="remove expert", expert="law"))
     assert caught.value.status == 500 and each.live.snapshot is before
     assert not list((folder / "state").glob("*router-*"))
 
@@ -101,12 +105,12 @@ def test_a_change_is_told_that_another_one_is_under_way(folder: Path, monkeypatc
     async def scenario() -> None:
         async with one._lock:  # in this worker
             with pytest.raises(ApiError, match="another change is under way") as busy:
-                await one.add(upstream_only("history"), Caller())
+                await add(one, upstream_only("history"), Caller())
         assert busy.value.status == 503 and busy.value.headers["retry-after"]
         with one.folder.lock(0), pytest.raises(ApiError, match="another change is under way") as busy:
-            await two.add(upstream_only("history"), Caller())  # in another one
+            await add(two, upstream_only("history"), Caller())  # in another one
         assert busy.value.status == 503
-        await two.add(upstream_only("history"), Caller())
+        await add(two, upstream_only("history"), Caller())
 
     asyncio.run(scenario())
 
@@ -128,7 +132,7 @@ def test_a_change_ends_with_its_caller_and_with_the_gateway(folder: Path, monkey
         for stops in (lambda task, following: task.cancel(), lambda task, following: following.cancel()):
             begun.clear()
             following = asyncio.create_task(each.follow())
-            task = asyncio.create_task(each.remove("law", Caller()))
+            task = asyncio.create_task(each.change(REMOVE_LAW, Caller(), action="remove expert", expert="law"))
             await run_in_thread(begun.wait)
             stops(task, following)
             with pytest.raises((asyncio.CancelledError, ApiError)):

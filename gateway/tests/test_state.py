@@ -4,9 +4,11 @@ import asyncio
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +16,7 @@ import tiny
 from ir3de import Router, files
 from ir3de.errors import ArtifactError, InputError
 from ir3de_gateway.admin.administration import Administration, Caller, open_admin_state
-from ir3de_gateway.admin.changes import ExpertAddition, RouterReplacement
+from ir3de_gateway.admin.changes import ExpertAddition, RouterReplacement, add_expert, choose_router
 from ir3de_gateway.admin.state import RouterChoice, State, StateFolder, find_state_folder
 from ir3de_gateway.api_errors import ApiError
 from ir3de_gateway.config.experts import ExpertConfig
@@ -44,6 +46,10 @@ def base(tmp_path: Path) -> Config:
 
 def upstream_only(name: str, **more: object) -> ExpertAddition:
     return ExpertAddition(name=name, upstream={**ENDPOINT, **more})
+
+
+def add(each: Administration, more: ExpertAddition, caller: Caller) -> Coroutine[Any, Any, Any]:
+    return each.change(partial(add_expert, more), caller, action="add expert", expert=more.name)
 
 
 # the value ------------------------------------------------------------------------------------------------------
@@ -111,7 +117,7 @@ def test_every_worker_takes_up_what_one_of_them_changes(tmp_path: Path, base: Co
 
     async def scenario() -> None:
         in_flight = two.live.snapshot
-        await one.add(upstream_only("history"), Caller())
+        await add(one, upstream_only("history"), Caller())
         assert "history" in one.live.snapshot.experts and "history" not in two.live.snapshot.experts
         await two.check_state()
         assert "history" in two.live.snapshot.experts and one.etag == two.etag
@@ -131,18 +137,20 @@ def test_of_two_changes_at_once_with_one_etag_one_is_stale_and_without_both_stay
         caller = Caller(if_match=one.etag)
         assert one.etag == two.etag
         outcomes = await asyncio.gather(
-            one.add(upstream_only("history"), caller), two.add(upstream_only("coding"), caller), return_exceptions=True
+            add(one, upstream_only("history"), caller),
+            add(two, upstream_only("coding"), caller),
+            return_exceptions=True,
         )
         (stale,) = [outcome for outcome in outcomes if outcome is not None]
         assert isinstance(stale, ApiError) and stale.status == 412
         loser = one if outcomes[0] is stale else two
         assert stale.headers["etag"] == loser.etag != caller.if_match  # it has caught up, and says with what
 
-        await asyncio.gather(*(each.add(upstream_only(name), Caller()) for each, name in ((one, "a"), (two, "b"))))
+        await asyncio.gather(*(add(each, upstream_only(name), Caller()) for each, name in ((one, "a"), (two, "b"))))
         await asyncio.gather(one.check_state(), two.check_state())
         assert one.etag == two.etag and {"a", "b"} < set(one.live.snapshot.experts)
-        await one.add(upstream_only("c"), Caller(if_match=f'"old", {one.etag}'))
-        await one.add(upstream_only("d"), Caller(if_match="*"))
+        await add(one, upstream_only("c"), Caller(if_match=f'"old", {one.etag}'))
+        await add(one, upstream_only("d"), Caller(if_match="*"))
 
     asyncio.run(scenario())
     lines = StateFolder(tmp_path / "state").history(10)
@@ -183,7 +191,7 @@ def test_reloading_reaches_every_worker_and_an_unreadable_file_changes_nothing(t
 
     async def scenario() -> None:
         bases.append(config(tmp_path / "router", "maths", "law", routing={"threshold": 0.5}))
-        await one.add(upstream_only("history"), Caller())
+        await add(one, upstream_only("history"), Caller())
         await two.check_state()
         assert "cooking" in two.live.snapshot.experts  # nobody asked for the new configuration yet
         await one.reload(Caller())
@@ -240,7 +248,7 @@ def test_a_crash_at_any_step_leaves_the_old_or_the_new_whole(
         with monkeypatch.context() as patch:
             steps = at_step(patch, step)
             try:
-                asyncio.run(changing.add(more, Caller()))
+                asyncio.run(add(changing, more, Caller()))
             except PowerFailure:
                 pass
             else:
@@ -252,7 +260,7 @@ def test_a_crash_at_any_step_leaves_the_old_or_the_new_whole(
         assert served == routed
         lines = again.folder.history(10)
         assert [line["outcome"] for line in lines] == ["done"] * served
-        asyncio.run(again.add(upstream_only("coding"), Caller()))
+        asyncio.run(add(again, upstream_only("coding"), Caller()))
         assert len(list(folder.glob("router-*"))) == served and not list(folder.glob(".router-*"))
         outcomes.append(served)
     assert steps == ["new_router", "adopt", "write", "record"]
@@ -264,7 +272,7 @@ def test_a_folder_that_cannot_be_written_to_changes_nothing_and_says_so(tmp_path
     each = worker(base, tmp_path / "state")
     before = each.live.snapshot
     with pytest.raises(ApiError, match=r"nothing was changed: .*state") as caught:
-        asyncio.run(each.add(upstream_only("history"), Caller()))
+        asyncio.run(add(each, upstream_only("history"), Caller()))
     assert caught.value.status == 500 and each.live.snapshot is before
 
 
@@ -274,7 +282,7 @@ def test_nobody_else_may_read_the_state(tmp_path: Path, base: Config) -> None:
         return {path.name: path.stat().st_mode & 0o777 for path in (state, state / "state.json", state / "audit.jsonl")}
 
     state, private = tmp_path / "state", {"state": 0o700, "state.json": 0o600, "audit.jsonl": 0o600}
-    asyncio.run(worker(base, state).add(upstream_only("history"), Caller()))
+    asyncio.run(add(worker(base, state), upstream_only("history"), Caller()))
     assert modes() == private
     for path in (state, *state.glob("*.json*")):  # as earlier versions made them
         path.chmod(0o755)
@@ -302,20 +310,20 @@ def largest_file(size: int) -> Iterator[None]:
 @pytest.mark.skipif(os.name != "posix", reason="limits of the system")
 def test_on_a_full_disk_nothing_is_changed_and_no_audit_line_is_lost(tmp_path: Path, base: Config) -> None:
     each = worker(base, tmp_path / "state")
-    asyncio.run(each.add(upstream_only("first"), Caller()))
+    asyncio.run(add(each, upstream_only("first"), Caller()))
     with largest_file(100), pytest.raises(ApiError, match=r"nothing was changed: .*File too large") as caught:
-        asyncio.run(each.add(upstream_only("second"), Caller()))
+        asyncio.run(add(each, upstream_only("second"), Caller()))
     assert caught.value.status == 500 and "second" not in each.live.snapshot.experts
 
     audit = tmp_path / "state" / "audit.jsonl"
     audit.write_bytes(audit.read_bytes() + b"\n" * 30_000)
     with largest_file(20_000):  # the state can be written, its audit line cannot
-        asyncio.run(each.add(upstream_only("second"), Caller()))
+        asyncio.run(add(each, upstream_only("second"), Caller()))
         with pytest.raises(ApiError, match=r"nothing was changed: cannot write .*audit\.jsonl"):
-            asyncio.run(each.add(upstream_only("third"), Caller()))
+            asyncio.run(add(each, upstream_only("third"), Caller()))
     again = worker(base, tmp_path / "state")
     assert [line["expert"] for line in again.folder.history(9) if line["outcome"] == "done"] == ["second", "first"]
-    asyncio.run(again.add(upstream_only("third"), Caller()))
+    asyncio.run(add(again, upstream_only("third"), Caller()))
     assert set(again.live.snapshot.experts) == {*tiny.DOMAINS, "first", "second", "third"}
     assert not list((tmp_path / "state").glob(".*.part"))
 
@@ -332,7 +340,7 @@ def test_another_router_is_kept_over_a_restart_until_the_configured_one_is_wante
     other = second_router().save(tmp_path / "other")
     each = worker(base, tmp_path / "state")
     configured = each.live.snapshot.digest
-    asyncio.run(each.replace_router(RouterReplacement(path=str(other)), Caller()))
+    asyncio.run(each.change(partial(choose_router, RouterReplacement(path=str(other))), Caller()))
     again = worker(base, tmp_path / "state")
     assert tiny.same_table(again.live.snapshot.router, second_router()) and again.etag == each.etag
     for path, complaint in (
@@ -342,9 +350,9 @@ def test_another_router_is_kept_over_a_restart_until_the_configured_one_is_wante
         ("memory://nothing/there", "could be fetched from memory://nothing/there: the gateway's log has the reason"),
     ):
         with pytest.raises(ApiError, match=complaint):
-            asyncio.run(again.replace_router(RouterReplacement(path=path), Caller()))
+            asyncio.run(again.change(partial(choose_router, RouterReplacement(path=path)), Caller()))
     assert tiny.same_table(again.live.snapshot.router, second_router())
-    asyncio.run(again.replace_router(None, Caller()))
+    asyncio.run(again.change(partial(choose_router, None), Caller()))
     assert again.live.snapshot.digest == configured
     assert len(list((tmp_path / "state" / "cache").iterdir())) == 1  # what the others had there is dropped
     assert json.loads((tmp_path / "state" / "state.json").read_bytes())["router"] is None

@@ -18,8 +18,8 @@ from ir3de.serving import find_kind
 from ir3de_gateway.admin.state import STATE, StateFolder, find_state_folder
 from ir3de_gateway.config.experts import ExpertConfig, read_variable
 from ir3de_gateway.config.findings import Finding, split_path, suggest_name
-from ir3de_gateway.config.load import list_client_variables, read_document, resolve_path
-from ir3de_gateway.config.models import Config
+from ir3de_gateway.config.load import list_client_variables, read_document
+from ir3de_gateway.config.models import Config, RouterConfig
 from ir3de_gateway.hooks.hook import load_function
 from ir3de_gateway.keys.keys_file import check_keys_file
 from ir3de_gateway.keys.registry import list_environment_keys
@@ -135,13 +135,13 @@ def read_router_facts(path: str, threshold: float | None = None) -> RouterFacts 
 def check_router_path(path: Path) -> list[Finding]:
     """The router that a configuration file names, if it cannot be read; the file may be wrong elsewhere."""
     document = read_document(path)
-    section = document.value.get("router") if isinstance(document.value, dict) else None
-    given = section.get("path") if isinstance(section, dict) else None
     try:
-        if isinstance(given, str):
-            read_router_facts(resolve_path(path, given))
+        router = RouterConfig.model_validate(document.value["router"], context={"folder": path.parent})
+        read_router_facts(router.path)
     except ArtifactError as error:
         return [Finding("error", "router.path", str(error), document.line(("router", "path")))]
+    except (KeyError, TypeError, ValueError):  # which the caller reports
+        pass
     return []
 
 

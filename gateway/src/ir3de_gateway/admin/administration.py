@@ -17,23 +17,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
 from ir3de.errors import ArtifactError, IR3DEError, name_some
-from ir3de.serving import ScorerChoice, files, hide_user
-from ir3de_gateway.admin.changes import (
-    AdminState,
-    Change,
-    Changed,
-    Comparison,
-    ExpertAddition,
-    RouterReplacement,
-    add_expert,
-    choose_router,
-    drain_replica,
-    remove_expert,
-)
+from ir3de.serving import files, hide_user
+from ir3de_gateway.admin.changes import AdminState, Change, Changed, Comparison
 from ir3de_gateway.admin.fit_process import FitFailed
 from ir3de_gateway.admin.router_source import FetchBudget, FetchError, RouterFollower
 from ir3de_gateway.admin.state import STATE, State, StateFolder
@@ -81,31 +69,20 @@ class Administration:
     def etag(self) -> str:
         return compute_etag(self.current)
 
-    # each returns the router before and after, where it was fitted again
+    async def change(self, change: Change, caller: Caller, **what: Any) -> Comparison:
+        """Make a change, which `what` describes in the audit log: the router before and after, if it was fitted again.
 
-    async def add(self, more: ExpertAddition, caller: Caller) -> Comparison:
-        """Add an expert, or extend one."""
-        action = "merge expert" if more.merge else "add expert"
-        return await self._run_change(partial(add_expert, more), caller, action=action, expert=more.name)
-
-    async def remove(
-        self, name: str, caller: Caller, *, keep_domain: bool = False, scorer: ScorerChoice = "keep"
-    ) -> Comparison:
-        """Remove an expert."""
-        change = partial(remove_expert, name, keep_domain, scorer)
-        return await self._run_change(change, caller, action="remove expert", expert=name)
-
-    async def drain(self, name: str, label: str, caller: Caller, *, is_drained: bool) -> Comparison:
-        """Stop the requests to a replica, or start them again."""
-        action, change = "drain replica" if is_drained else "undrain replica", drain_replica
-        found = partial(change, name, label, is_drained)
-        return await self._run_change(found, caller, action=action, expert=name, replica=label)
-
-    async def replace_router(self, given: RouterReplacement | None, caller: Caller) -> Comparison:
-        """Serve another router, or the configured one again."""
-        path = hide_user(self.current.base.router.path if given is None else given.path)
-        action = "replace router" if given else "configured router"
-        return await self._run_change(partial(choose_router, given), caller, action=action, path=path)
+        If the caller is cancelled, the change is stopped, unless it is made already.
+        """
+        stop = threading.Event()
+        task = asyncio.create_task(self._make_change(change, caller, what, stop))
+        self._under_way[task] = stop
+        task.add_done_callback(self._on_done)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            stop.set()
+            raise
 
     async def reload(self, caller: Caller, *, configured_router: bool = False) -> Comparison:
         """Read the configuration file again, in every worker."""
@@ -114,7 +91,7 @@ class Administration:
             state = replace(now.state, reloads=now.state.reloads + 1)
             return Changed(replace(state, router=None) if configured_router else state, base=self._reread())
 
-        return await self._run_change(change, caller, action="reload")
+        return await self.change(change, caller, action="reload")
 
     async def reload_at_signal(self) -> None:
         """Read the configuration file again because of SIGHUP, and log the result."""
@@ -134,18 +111,6 @@ class Administration:
         needs = [f"server.{name}" for name in fields]
         needs += ["logs.level"] if wanted.logs.level != runs.logs.level else []
         return needs + (["routing.pinning"] if wanted.routing.pinning != runs.routing.pinning else [])
-
-    async def _run_change(self, change: Change, caller: Caller, **what: Any) -> Comparison:
-        """Make a change. If the caller is cancelled, the change is stopped, unless it is made already."""
-        stop = threading.Event()
-        task = asyncio.create_task(self._make_change(change, caller, what, stop))
-        self._under_way[task] = stop
-        task.add_done_callback(self._on_done)
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            stop.set()
-            raise
 
     def _on_done(self, task: asyncio.Task[Comparison]) -> None:
         del self._under_way[task]

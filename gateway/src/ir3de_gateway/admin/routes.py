@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 from collections.abc import Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,8 +17,9 @@ from starlette.routing import Route
 
 from ir3de.errors import IR3DEError
 from ir3de.serving import hide_user, read_header
+from ir3de_gateway.admin import changes
 from ir3de_gateway.admin.administration import Administration, Caller
-from ir3de_gateway.admin.changes import AdminState, ExpertAddition, ReplicaChange, RouterReplacement
+from ir3de_gateway.admin.changes import AdminState
 from ir3de_gateway.admin.router_source import is_address
 from ir3de_gateway.api_errors import ApiError, ClientDisconnect, validate
 from ir3de_gateway.config.experts import Part
@@ -38,8 +40,9 @@ async def list_experts(request: Request) -> Response:
 
 async def add_expert(request: Request) -> Response:
     """Add an expert; with `merge`, extend one that exists."""
-    administration, more = _get_administration(request), await _read(ExpertAddition, request)
-    found = await _run_while_connected(request, administration.add(more, _read_caller(request)))
+    administration, more = _get_administration(request), await _read(changes.ExpertAddition, request)
+    action = "merge expert" if more.merge else "add expert"
+    found = await _make_change(request, partial(changes.add_expert, more), action=action, expert=more.name)
     row = _find_row(describe_experts(administration.current), more.name)
     return _respond(administration, {**row, "change": found}, status=200 if more.merge else 201)
 
@@ -49,17 +52,18 @@ async def remove_expert(request: Request) -> Response:
     administration, name = _get_administration(request), request.path_params["name"]
     keep_domain = _read_option(request, "domain", "keep") is not None
     scorer: Any = _read_option(request, "scorer", "choose") or "keep"
-    change = administration.remove(name, _read_caller(request), keep_domain=keep_domain, scorer=scorer)
-    found = await _run_while_connected(request, change)
+    change = partial(changes.remove_expert, name, keep_domain, scorer)
+    found = await _make_change(request, change, action="remove expert", expert=name)
     return _respond(administration, {"name": name, "removed": True, "change": found})
 
 
 async def change_replica(request: Request) -> Response:
     """Drain a replica of an expert, or give it requests again."""
-    administration, wanted = _get_administration(request), await _read(ReplicaChange, request)
+    administration, wanted = _get_administration(request), await _read(changes.ReplicaChange, request)
     name, label = request.path_params["name"], request.path_params["replica"]
-    change = administration.drain(name, label, _read_caller(request), is_drained=wanted.drain)
-    await _run_while_connected(request, change)
+    action = "drain replica" if wanted.drain else "undrain replica"
+    change = partial(changes.drain_replica, name, label, wanted.drain)
+    await _make_change(request, change, action=action, expert=name, replica=label)
     replicas = _find_row(describe_experts(administration.current), name)["replicas"]
     return _respond(administration, _find_row(replicas, label))
 
@@ -73,8 +77,10 @@ async def show_router(request: Request) -> Response:
 async def replace_router(request: Request) -> Response:
     """Serve the router in another folder or at another address, or with DELETE the configured one again."""
     administration = _get_administration(request)
-    given = await _read(RouterReplacement, request) if request.method == "PUT" else None
-    await _run_while_connected(request, administration.replace_router(given, _read_caller(request)))
+    given = await _read(changes.RouterReplacement, request) if request.method == "PUT" else None
+    path = hide_user(administration.current.base.router.path if given is None else given.path)
+    action = "replace router" if given else "configured router"
+    await _make_change(request, partial(changes.choose_router, given), action=action, path=path)
     return await show_router(request)
 
 
@@ -214,6 +220,12 @@ def _read_option(request: Request, name: str, only: str) -> str | None:
     if value not in (None, only):
         raise ApiError(422, f"{name}: only {only!r} is possible, found {value[:50]!r}", "invalid_field", name)
     return value
+
+
+async def _make_change(request: Request, change: changes.Change, **what: str) -> changes.Comparison:
+    """Make a change; `what` describes it in the audit log."""
+    making = _get_administration(request).change(change, _read_caller(request), **what)
+    return await _run_while_connected(request, making)
 
 
 async def _run_while_connected(request: Request, change: Coroutine[Any, Any, T]) -> T:

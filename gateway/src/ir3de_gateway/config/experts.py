@@ -17,6 +17,7 @@ from pydantic import (
     Discriminator,
     Field,
     Tag,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -41,6 +42,16 @@ class Part(BaseModel):
 def read_variable(variable: str | None) -> str | None:
     """The value of an environment variable; None if it is not set or empty."""
     return (os.environ.get(variable) or "").strip() or None if variable else None
+
+
+def resolve_path(given: str, info: ValidationInfo) -> str:
+    """A path as a configuration names it, made absolute from the folder of its file; addresses and `-` stay."""
+    if not info.context or not given or given == "-" or "://" in given:
+        return given
+    return str((info.context["folder"] / Path(given).expanduser()).resolve())
+
+
+FilePath = Annotated[str, AfterValidator(resolve_path)]
 
 
 def check_base_url(value: str) -> str:
@@ -185,11 +196,11 @@ class TlsFileError(OSError):
 class TlsFiles(Part):
     """Files in PEM for TLS with an expert."""
 
-    ca: str | None = None
+    ca: FilePath | None = None
     """The authorities to trust instead of the system's."""
-    certificate: str | None = None
+    certificate: FilePath | None = None
     """The certificate that the gateway presents to the expert, with the intermediate certificates."""
-    key: str | None = None
+    key: FilePath | None = None
     """The key of the certificate, without a password; by default it is in the same file."""
 
     @model_validator(mode="after")

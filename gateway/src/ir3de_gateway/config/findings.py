@@ -205,13 +205,9 @@ def _find_similar(field: str, known: list[str]) -> str:
 
 def _list_fields(path: FieldPath, root: type[BaseModel]) -> list[str]:
     """The names of the fields at a path; empty if there is no model."""
-    part: type[BaseModel] | None = root
-    for step in path:
-        if isinstance(step, int):
-            continue
-        field = part.model_fields.get(step) if part else None
-        part = _find_model(field.annotation) if field else None
-    return list(part.model_fields) if part else []
+    above = ".".join(step for step in path if isinstance(step, str))
+    places = [place.rpartition(".") for place in _list_places(root, ())]
+    return [name for part, _, name in places if part == above]
 
 
 def _find_model(annotation: Any) -> type[BaseModel] | None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import yaml
 from pydantic import ValidationError
@@ -16,16 +16,14 @@ from pydantic import ValidationError
 from ir3de.errors import ArtifactError, InputError, describe_value
 from ir3de_gateway.api_errors import list_faults
 from ir3de_gateway.config import findings
-from ir3de_gateway.config.experts import ExpertConfig, TlsFileError, read_variable
+from ir3de_gateway.config.experts import TlsFileError, read_variable
 from ir3de_gateway.config.findings import ConfigError, Document, FieldPath, Finding, build_error, sort_findings
-from ir3de_gateway.config.models import Config, HookConfig, list_name_problems
+from ir3de_gateway.config.models import Config, list_name_problems
 
 DEFAULT_FILE = "ir3de.yaml"
 SCHEMA_ID = "urn:ir3de:config:1"
 SOURCE_VARIABLE = "IR3DE_SERVE_SOURCE"  # gives worker processes their configuration
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-
-_Hook = TypeVar("_Hook", bound=HookConfig)
 
 
 @dataclass(frozen=True)
@@ -79,7 +77,7 @@ def parse_config(
     config, problems = None, list(findings.find_literal_secrets(document, document.value, ()))
     try:
         # strict JSON validation accepts lists for tuples and 1 for 1.0, but not "1" for 1
-        config = resolve_paths(Config.model_validate_json(json.dumps(merged), strict=True), path)
+        config = Config.model_validate_json(json.dumps(merged), strict=True, context={"folder": path.parent})
     except ValidationError as error:
         problems += findings.convert_errors(document, list_faults(error), Config)
         problems += _find_wrong_names(merged, document)  # pydantic skips this check where a field is wrong
@@ -148,47 +146,6 @@ def merge_overrides(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[
     return result
 
 
-def resolve_path(path: Path, given: str) -> str:
-    """A path of the configuration, relative to the file that names it; addresses are unchanged."""
-    if "://" in given:
-        return given
-    return str((path.parent / Path(given).expanduser()).resolve())
-
-
-def resolve_paths(config: Config, path: Path) -> Config:
-    """The configuration with absolute paths: relative ones start at the folder of `path`."""
-
-    def absolute(given: str | None) -> str | None:
-        return resolve_path(path, given) if given and given != "-" else given
-
-    def resolve_tls(expert: ExpertConfig) -> ExpertConfig:
-        if expert.tls is None:
-            return expert
-        files = {name: absolute(given) for name, given in expert.tls.model_dump().items()}
-        return expert.model_copy(update={"tls": expert.tls.model_copy(update=files)})
-
-    def resolve_hooks(hooks: Iterable[_Hook]) -> tuple[_Hook, ...]:
-        parts = [(hook, *(hook.call or "").rpartition(":")) for hook in hooks]
-        return tuple(
-            hook.model_copy(update={"call": f"{absolute(file)}:{function}"}) if file.endswith(".py") else hook
-            for hook, file, _, function in parts
-        )
-
-    logs, hooks = config.logs, config.hooks
-    return config.model_copy(
-        update={
-            "router": config.router.model_copy(update={"path": absolute(config.router.path)}),
-            "logs": logs.model_copy(update={"access": absolute(logs.access), "decisions": absolute(logs.decisions)}),
-            "state": absolute(config.state),
-            "server": config.server.model_copy(update={"keys_file": absolute(config.server.keys_file)}),
-            "experts": tuple(map(resolve_tls, config.experts)),
-            "hooks": hooks.model_copy(
-                update={"before": resolve_hooks(hooks.before), "after": resolve_hooks(hooks.after)}
-            ),
-        }
-    )
-
-
 def list_variables(config: Config) -> dict[str, bool]:
     """Every environment variable that may hold a secret, and whether it is set."""
     names = [*list_client_variables(config), config.server.admin_token_env]
@@ -215,6 +172,24 @@ class _Loader(yaml.SafeLoader):
     """PyYAML reads YAML 1.1, where `no` is false and 010 is eight. Editors and schemas use 1.2."""
 
     yaml_implicit_resolvers: dict[str, list[Any]] = {}  # noqa: RUF012 - PyYAML's own attribute
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        node = super().compose_node(parent, index)
+        if node is not None and node.end_mark is None:  # it is still being read
+            raise yaml.MarkedYAMLError(problem="an alias that contains itself", problem_mark=node.start_mark)
+        return node
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        lines: dict[str, int] = {}  # of the keys
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                line = key.start_mark.line + 1
+                if first := lines.get(key.value):
+                    found = f"{self.name}, line {line}: {key.value!r} occurs twice"
+                    raise InputError(f"{found}, first in line {first}: keep one of them")
+                lines[key.value] = line
+        return node
 
 
 for _tag, _pattern, _first in (
@@ -253,47 +228,21 @@ def parse_document(text: str, name: str) -> Document:
         line = text.count("\n", 0, found.start()) + 1
         raise InputError(f"{name}, line {line}: the character U+{ord(found.group()):04X} is not allowed in YAML")
     loader = _Loader(text)
+    loader.name = name
     try:
         root = loader.get_single_node()
-        value = None if root is None else _construct(loader, root, name)
+        value = None if root is None else loader.construct_document(root)
     except yaml.MarkedYAMLError as error:
         raise InputError(f"{name}{_describe_yaml_error(error)}") from None
+    except InputError:  # a duplicate key
+        raise
+    except (ValueError, TypeError, OverflowError) as error:  # such as a number of ten thousand digits
+        raise InputError(f"{name}: this is not YAML: {error}") from None
     except RecursionError:
         raise InputError(f"{name}: the nesting is too deep for a configuration") from None
     finally:
         loader.dispose()
     return Document(name, value, root)
-
-
-def _construct(loader: _Loader, root: yaml.Node, name: str) -> Any:
-    for line, key, first in _find_duplicates(root, [], set()):
-        raise InputError(f"{name}, line {line + 1}: {key!r} occurs twice, first in line {first + 1}: keep one of them")
-    try:
-        return loader.construct_document(root)
-    except (ValueError, TypeError, OverflowError) as error:  # such as a number of ten thousand digits
-        raise InputError(f"{name}: this is not YAML: {error}") from None
-
-
-def _find_duplicates(node: yaml.Node, above: list[yaml.Node], done: set[int]) -> Iterator[tuple[int, str, int]]:
-    """Keys that occur twice in one mapping. An alias is visited once, and must not contain itself."""
-    if any(node is one for one in above):
-        raise yaml.MarkedYAMLError(problem="an alias that contains itself", problem_mark=node.start_mark)
-    if id(node) in done:
-        return
-    done.add(id(node))
-    above.append(node)
-    if isinstance(node, yaml.MappingNode):
-        seen: dict[str, int] = {}
-        for key, inner in node.value:
-            if isinstance(key, yaml.ScalarNode):
-                if key.value in seen:
-                    yield key.start_mark.line, key.value, seen[key.value]
-                seen[key.value] = key.start_mark.line
-            yield from _find_duplicates(inner, above, done)
-    elif isinstance(node, yaml.SequenceNode):
-        for inner in node.value:
-            yield from _find_duplicates(inner, above, done)
-    above.pop()
 
 
 def _describe_yaml_error(error: yaml.MarkedYAMLError) -> str:

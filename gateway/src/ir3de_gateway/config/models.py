@@ -8,10 +8,19 @@ from pathlib import Path
 from typing import Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from ir3de.serving import ENVELOPES
-from ir3de_gateway.config.experts import Capability, ExpertConfig, Name, Part, Seconds, Variable
+from ir3de_gateway.config.experts import (
+    Capability,
+    ExpertConfig,
+    FilePath,
+    Name,
+    Part,
+    Seconds,
+    Variable,
+    resolve_path,
+)
 from ir3de_gateway.config.findings import suggest_name
 
 VERSION: Literal[1] = 1
@@ -20,7 +29,7 @@ VERSION: Literal[1] = 1
 class RouterConfig(Part):
     """The router that decides."""
 
-    path: str
+    path: FilePath
     """A folder, or an address such as s3://bucket/router; a new router there is loaded while serving."""
     follow: Seconds = 2.0
     """Seconds between two checks for a new router."""
@@ -66,7 +75,7 @@ class Server(Part):
     """Worker processes."""
     api_keys_env: tuple[Variable, ...] = ()
     """Variables that hold clients' keys, separated by commas if there are several; by default IR3DE_API_KEY."""
-    keys_file: str | None = None
+    keys_file: FilePath | None = None
     """File of named keys with scopes, experts and limits; it is read again when it changes."""
     admin_token_env: Variable = "IR3DE_ADMIN_TOKEN"
     """The variable that holds the token for /admin; if it is not set, there is no /admin, except on loopback, where
@@ -148,11 +157,11 @@ class Routing(Part):
 class Logs(Part):
     """The logs. They hold prompts only if `prompts` is true."""
 
-    access: str | None = "-"
+    access: FilePath | None = "-"
     """The access log, one line per request: a file, - for standard output, null for none."""
     format: Literal["auto", "json", "text"] = "auto"
     """How the access log is written: json for programs, text for people; auto is text on a terminal, json elsewhere."""
-    decisions: str | None = None
+    decisions: FilePath | None = None
     """The decision log, one JSON line per routed request, for `ir3de eval --replay`: a file."""
     prompts: bool = False
     """Whether the decision log has the routed text; replaying needs it."""
@@ -205,10 +214,11 @@ class HookConfig(Part):
 
     @field_validator("call")
     @classmethod
-    def _is_callable(cls, value: str | None) -> str | None:
+    def _is_callable(cls, value: str | None, info: ValidationInfo) -> str | None:
         if value is not None and re.fullmatch(r"[^:]+:[A-Za-z_][\w.]*", value) is None:
             raise ValueError(f"must look like package.module:function, found {value!r}")
-        return value
+        file, _, function = (value or "").rpartition(":")
+        return f"{resolve_path(file, info)}:{function}" if file.endswith(".py") else value
 
     @model_validator(mode="after")
     def _has_one_target(self) -> Self:
@@ -279,7 +289,7 @@ class Config(Part):
     """The response cache; off by default."""
     hooks: Hooks = Hooks()
     """What sees requests and answers on their way, for guardrails and redaction."""
-    state: str | None = None
+    state: FilePath | None = None
     """Folder for the changes made through /admin; by default `ir3de-state` next to this file."""
 
     @model_validator(mode="after")
