@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from ir3de_gateway.config.experts import ExpertConfig
+from ir3de_gateway.config.findings import list_variables
 from ir3de_gateway.experts import expert as expert_module
 from ir3de_gateway.experts.expert import Replica, ReplicatedExpert, create_expert
 from ir3de_gateway.store import numbers as tables
@@ -58,7 +59,8 @@ def test_one_address_is_an_expert_as_ever_and_several_have_one_concurrency_limit
     assert (east.config.base_url, east.config.api_key_env) == ("http://a/v1", "A")
     assert (other.label, other.config.base_url, other.config.api_key_env) == ("b:1/v1", "http://b:1/v1", None)
     assert east.concurrency is other.concurrency
-    assert config.base_url == "http://a/v1" and config.list_variables() == ("A",)
+    named = list_variables(config.model_dump(mode="json"))
+    assert config.base_url == "http://a/v1" and [*named] == [(("replicas", 0, "api_key_env"), "A")]
 
 
 @pytest.mark.parametrize(

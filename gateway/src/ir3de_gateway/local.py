@@ -84,11 +84,8 @@ def local_model(
         "adapters": [str(adapter) for adapter in adapters],
         "debug": _is_debugging(),
     }
-    process = _start_process()
-    try:
+    with _run_process(wanted) as process:
         yield f"{_read_address(process, wanted)}/v1"
-    finally:
-        _stop_process(process)
 
 
 def check_llama_cpp() -> None:
@@ -106,16 +103,26 @@ def _is_debugging() -> bool:
     return os.environ.get("IR3DE_LOG_LEVEL", "").lower() == "debug"
 
 
-def _start_process() -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [*_PYTHON, "ir3de_gateway.local"],
+@contextmanager
+def _run_process(wanted: Mapping[str, object]) -> Iterator[subprocess.Popen[str]]:
+    """The process of llama.cpp, until the end of the block."""
+    with subprocess.Popen(
+        [*_PYTHON, "ir3de_gateway.local", json.dumps(wanted)],
         env=_build_environment(),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=None if _is_debugging() else subprocess.DEVNULL,
         text=True,
         start_new_session=True,  # an interrupt on the terminal is for the gateway, which drains first
-    )
+    ) as process:
+        assert process.stdin is not None
+        try:
+            yield process
+        finally:
+            process.stdin.close()  # so it ends
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(STOP_TIMEOUT_S)
+            process.kill()
 
 
 def _build_environment() -> dict[str, str]:
@@ -124,13 +131,9 @@ def _build_environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (*here, os.environ.get("PYTHONPATH"))))}
 
 
-def _read_address(process: subprocess.Popen[str], wanted: dict[str, object]) -> str:
-    assert process.stdin is not None and process.stdout is not None
-    line = ""
-    with suppress(BrokenPipeError):  # the process ended early, which is reported below
-        process.stdin.write(json.dumps(wanted) + "\n")
-        process.stdin.flush()
-        line = process.stdout.readline()  # arrives when the model is loaded
+def _read_address(process: subprocess.Popen[str], wanted: Mapping[str, object]) -> str:
+    assert process.stdout is not None
+    line = process.stdout.readline()  # arrives when the model is loaded
     answer = json.loads(line) if line else {"error": f"it ended with status {process.wait()}"}
     if "address" not in answer:
         raise ArtifactError(
@@ -138,18 +141,6 @@ def _read_address(process: subprocess.Popen[str], wanted: dict[str, object]) -> 
             "model and that there is enough memory; IR3DE_LOG_LEVEL=debug shows llama.cpp's own messages"
         )
     return str(answer["address"])
-
-
-def _stop_process(process: subprocess.Popen[str]) -> None:
-    assert process.stdin is not None and process.stdout is not None
-    with suppress(BrokenPipeError):
-        process.stdin.close()  # so it ends
-    try:
-        process.wait(STOP_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-    process.stdout.close()
 
 
 @contextmanager
@@ -221,9 +212,8 @@ def _build_expert(name: str, base_url: str) -> ExpertConfig:
 # the process of llama.cpp --------------------------------------------------------------------------------------------
 
 
-def serve_model() -> None:
+def serve_model(wanted: Mapping[str, Any]) -> None:
     """Serve until standard input ends. The address, or the error, is one line of JSON on standard output."""
-    wanted = json.loads(sys.stdin.readline())
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # llama.cpp's own output must not mix with the answer
     try:
@@ -259,4 +249,4 @@ def _start_server(wanted: Mapping[str, Any]) -> Any:
 
 
 if __name__ == "__main__":
-    serve_model()
+    serve_model(json.loads(sys.argv[1]))

@@ -75,9 +75,9 @@ class CheckedConfig(NamedTuple):
 
 
 def check_config(
-    config: Config, path: Path | None, *, loads_hooks: bool = True, needs_router: bool = True
+    config: Config, path: Path | None, *, is_dry_run: bool = True, needs_router: bool = True
 ) -> CheckedConfig:
-    """Check a configuration against the saved admin state and the router; with `loads_hooks`, also load its hooks.
+    """Check a configuration against the saved admin state and the router; in a dry run, also its hooks and the folder.
 
     With `needs_router`, a router that cannot be read is an error; otherwise it is a finding.
     """
@@ -89,8 +89,10 @@ def check_config(
         if needs_router:
             raise
         findings.append(Finding("error", "router.path", str(error)))
-    findings += [*check_consistency(config, router), *(_check_hooks(config) if loads_hooks else ())]
-    return CheckedConfig(config, router, [*findings, *check_usage(config, path)])
+    findings += [*check_consistency(config, router), *check_usage(config, path)]
+    if is_dry_run:  # workers load the hooks themselves, and use what they can of the folder
+        findings += [*_check_hooks(config), *check_state_folder(config, path)]
+    return CheckedConfig(config, router, findings).with_lines(path)
 
 
 def apply_admin_state(config: Config, path: Path | None) -> tuple[Config, list[Finding]]:

@@ -20,6 +20,7 @@ from ir3de_gateway.admin.router_source import LoadedRouter, RouterFollower, is_a
 from ir3de_gateway.admin.state import RouterChoice, State, StateFolder
 from ir3de_gateway.api_errors import ApiError, validate
 from ir3de_gateway.config.experts import ExpertConfig, Name, Part
+from ir3de_gateway.config.findings import list_variables
 from ir3de_gateway.config.models import Config
 from ir3de_gateway.experts.snapshot import Snapshot, apply_routing_settings
 
@@ -210,14 +211,14 @@ def check_changeable(now: AdminState, otherwise: str) -> None:
 
 def _check_variables(expert: ExpertConfig, config: Config) -> None:
     """Reject variables by which an admin could send a secret of this process to another address."""
-    allowed = {name for known in config.experts for name in known.list_variables()}
-    named = [name for name in expert.list_variables() if not name.startswith(EXPERT_VARIABLE_PREFIX)]
-    found = next((name for name in named if name not in allowed), None)
-    if found is None:
-        return
-    place = "upstream.api_key_env" if found == expert.api_key_env else "upstream.replicas"
-    message = f"{place}: {found} is not allowed. Use a variable that the configuration names for an expert, or one"
-    raise ApiError(422, f"{message} that begins with {EXPERT_VARIABLE_PREFIX}", "invalid_field", place)
+    allowed = {name for _, name in list_variables(config.model_dump(mode="json", include={"experts"}))}
+    for path, name in list_variables(expert.model_dump(mode="json", exclude={"defaults"})):
+        if name not in allowed and not name.startswith(EXPERT_VARIABLE_PREFIX):
+            place = f"upstream.{path[0]}"
+            message = (
+                f"{place}: {name} is not allowed. Use a variable that the configuration names for an expert, or one"
+            )
+            raise ApiError(422, f"{message} that begins with {EXPERT_VARIABLE_PREFIX}", "invalid_field", place)
 
 
 def _refit(

@@ -232,8 +232,7 @@ def validate(context: click.Context, file: str | None, ping: bool, out: Output) 
     if ping:
         with out.spinner("requesting the models of the endpoints"):
             checked.findings.extend(validation.ping_experts(checked.config.experts))
-    checked.findings.extend(validation.check_state_folder(checked.config, path))
-    checked = checked.with_lines(path)
+            checked = checked.with_lines(path)
     show_checked(checked, out, file=str(path))
     if checked.errors:  # listed in the table above
         raise InputError(f"{path}: {count(len(checked.errors), 'problem')}")

@@ -70,17 +70,15 @@ def serve(
     if demo and find_spec("xllamacpp") is None:
         raise MissingExtraError("xllamacpp", "local", "the demonstration", "ir3de-gateway")
     from ir3de_gateway.server import read_log_level
-    from ir3de_gateway.validation import check_config, check_state_folder
+    from ir3de_gateway.validation import check_config
 
     overrides = _overrides(router, experts, server, is_open=is_open)
     if state is not None:
         overrides["state"] = str(Path(state).expanduser().absolute())
     with _open_source(file, overrides, out, demo=demo, dry_run=dry_run) as source:
-        # worker processes load the hooks themselves, and reject those that they cannot load
-        checked = check_config(source.read(), source.path, loads_hooks=dry_run).with_lines(source.path)
+        checked = check_config(source.read(), source.path, is_dry_run=dry_run)
         if dry_run:
-            checked.findings.extend(check_state_folder(checked.config, source.path))
-            show_checked(checked.with_lines(source.path), out)
+            show_checked(checked, out)
         if checked.errors:  # listed in the table of a dry run
             problems = count(len(checked.errors), "problem")
             raise InputError(f"this cannot be served: {problems}" if dry_run else "; ".join(checked.errors))

@@ -350,11 +350,6 @@ class ExpertConfig(Part):
         """All its base URLs."""
         return tuple(replica.base_url for replica in self.list_replicas()) or (self.base_url,)
 
-    def list_variables(self) -> tuple[str, ...]:
-        """The variables that hold its keys: its own, and those of its replicas."""
-        named = (self.api_key_env, *(replica.api_key_env for replica in self.list_replicas()))
-        return tuple(dict.fromkeys(name for name in named if name is not None))
-
     @property
     def served_model(self) -> str:
         return self.model or self.name

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
 from ir3de.errors import InputError, describe_value
+from ir3de_gateway.config.experts import read_variable
 
 FieldPath = tuple[str | int, ...]  # ("experts", 0, "base_url")
 _SECRETS = {  # names of fields that would hold a secret, and the field for the name of its variable
@@ -107,7 +108,7 @@ def suggest_name(name: str, known: Iterable[str]) -> str:
     return f"did you mean {close[0]}? " if close else ""
 
 
-def describe_unset(name: str, instead: str = "leave the field out") -> str:
+def _describe_unset(name: str, instead: str) -> str:
     """The problem of a variable that is not set, or of a key in the place of its name."""
     if len(name) >= 16 and not name.isupper():  # it may be a key, so it is not repeated
         return "this looks like a key: write the name of the environment variable that holds it, such as MY_KEY"
@@ -117,6 +118,26 @@ def describe_unset(name: str, instead: str = "leave the field out") -> str:
 def list_children(value: Any) -> Iterable[tuple[Any, Any]]:
     """The fields of a mapping, or the items of a list with their places."""
     return value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+
+
+def list_variables(value: Any, path: FieldPath = ()) -> Iterator[tuple[FieldPath, str]]:
+    """The environment variables that a document names in its fields `…_env`, each with its field."""
+    for key, below in list_children(value):
+        here = (*path, key)
+        if isinstance(key, str) and key.endswith("_env"):
+            named = (
+                [(here, below)] if isinstance(below, str) else [((*here, i), name) for i, name in list_children(below)]
+            )
+            yield from ((where, name) for where, name in named if isinstance(name, str))
+        else:
+            yield from list_variables(below, here)
+
+
+def find_unset_variables(document: Document, value: Any, instead: str = "leave the field out") -> list[Finding]:
+    """Variables that `value` names and that are not set. The one of the admin token may be unset."""
+    named = [(path, name) for path, name in list_variables(value) if path[-1] != "admin_token_env"]
+    unset = [(path, name) for path, name in named if not read_variable(name)]
+    return [build_error(document, path, _describe_unset(name, instead)) for path, name in unset]
 
 
 def find_literal_secrets(document: Document, value: Any, path: FieldPath) -> Iterator[Finding]:

@@ -17,7 +17,7 @@ from ir3de.errors import ArtifactError, InputError, describe_value
 from ir3de_gateway.api_errors import list_faults
 from ir3de_gateway.config import findings
 from ir3de_gateway.config.experts import TlsFileError, read_variable
-from ir3de_gateway.config.findings import ConfigError, Document, FieldPath, Finding, build_error, sort_findings
+from ir3de_gateway.config.findings import ConfigError, Document, Finding, build_error, sort_findings
 from ir3de_gateway.config.models import Config, list_name_problems
 
 DEFAULT_FILE = "ir3de.yaml"
@@ -82,7 +82,7 @@ def parse_config(
         problems += findings.convert_errors(document, list_faults(error), Config)
         problems += _find_wrong_names(merged, document)  # pydantic skips this check where a field is wrong
     if secrets:
-        problems += find_unset_variables(merged, document)
+        problems += findings.find_unset_variables(document, merged)
         problems += _find_tls_problems(config, document) if config is not None else ()
     if problems or config is None:
         firsts = {one.where: one for one in reversed(problems)}  # the first problem of each field
@@ -116,20 +116,6 @@ def _find_tls_problems(config: Config, document: Document) -> Iterator[Finding]:
             yield build_error(document, ("experts", index, "tls", error.field), str(error))
 
 
-def find_unset_variables(value: Any, document: Document, path: FieldPath = ()) -> list[Finding]:
-    """Environment variables that the configuration names and that are not set. The admin token's may be unset."""
-    found = []
-    for key, below in findings.list_children(value):
-        here = (*path, key)
-        if isinstance(key, str) and key.endswith("_env") and key != "admin_token_env":
-            named = [(here, below)] if isinstance(below, str) else [((*here, i), n) for i, n in enumerate(below or ())]
-            unset = [(where, name) for where, name in named if isinstance(name, str) and not read_variable(name)]
-            found += [build_error(document, where, findings.describe_unset(name)) for where, name in unset]
-        else:
-            found += find_unset_variables(below, document, here)
-    return found
-
-
 def merge_overrides(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """`below` with the fields of `above`; experts of the same name are replaced, the others stay."""
     result = dict(below)
@@ -148,10 +134,8 @@ def merge_overrides(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[
 
 def list_variables(config: Config) -> dict[str, bool]:
     """Every environment variable that may hold a secret, and whether it is set."""
-    names = [*list_client_variables(config), config.server.admin_token_env]
-    names += [name for expert in config.experts for name in expert.list_variables()]
-    names += [hook.token_env for hook in (*config.hooks.before, *config.hooks.after) if hook.token_env]
-    return {name: read_variable(name) is not None for name in names}
+    named = [name for _, name in findings.list_variables(config.model_dump(mode="json"))]
+    return {name: read_variable(name) is not None for name in (*list_client_variables(config), *named)}
 
 
 def list_client_variables(config: Config) -> tuple[str, ...]:

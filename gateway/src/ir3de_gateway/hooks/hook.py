@@ -89,15 +89,11 @@ class AfterHook(Protocol):
 
 
 class HookFailure(Exception):  # noqa: N818 - of the operator's code
-    """A hook raised, or returned something that is not a verdict."""
+    """A hook raised, took too long, or returned something that is not a verdict."""
 
-    code = "hook_failed"
-
-
-class HookTimeout(HookFailure):
-    """A hook took too long."""
-
-    code = "hook_timeout"
+    def __init__(self, message: str, *, is_late: bool = False) -> None:
+        super().__init__(message)
+        self.is_late = is_late
 
 
 class Hook:
@@ -123,9 +119,9 @@ class Hook:
             self._warn(failure)
             if self.config.on_failure == "continue":
                 return None
-            status, what = (504, "did not answer in time") if isinstance(failure, HookTimeout) else (502, "failed")
+            status, what = (504, "did not answer in time") if failure.is_late else (502, "failed")
             message = f"the hook '{self.config.public_label}' of this gateway {what}, and every request needs it"
-            raise ApiError(status, message, failure.code) from failure
+            raise ApiError(status, message, "hook_timeout" if failure.is_late else "hook_failed") from failure
 
     async def _call(self, event: bytes, key: str, transport: Transport) -> Any:
         limit = self.config.timeout
@@ -139,7 +135,7 @@ class Hook:
         except HookFailure:
             raise
         except TimeoutError:  # its traceback would only show the gateway's own lines
-            raise HookTimeout(f"took longer than {limit:g} s") from None
+            raise HookFailure(f"took longer than {limit:g} s", is_late=True) from None
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():

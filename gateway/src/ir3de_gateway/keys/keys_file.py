@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, date, datetime, time
 from pathlib import Path
 from time import time as now
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from ir3de.errors import InputError, IR3DEError, describe_value
 from ir3de_gateway.api_errors import list_faults
 from ir3de_gateway.config import findings
-from ir3de_gateway.config.experts import Name, Part, Variable, read_variable
+from ir3de_gateway.config.experts import Name, Part, Variable
 from ir3de_gateway.config.findings import ConfigError, Document, FieldPath, Finding, join_path, sort_findings
 from ir3de_gateway.config.load import read_document
 from ir3de_gateway.config.models import Config
@@ -155,7 +155,8 @@ def parse_keys(document: Document, *, secrets: bool = True) -> KeysFile:
         wrong = findings.convert_errors(document, list_faults(error), KeysFile)
         wrong = [one for one in wrong if one.where not in reported]
         raise ConfigError(document.name, sort_findings([*literal, *wrong])) from None
-    if secrets and (unset := _find_unset(found.keys, document)):
+    instead = "write the key's hash instead"
+    if secrets and (unset := findings.find_unset_variables(document, document.value, instead)):
         raise ConfigError(document.name, unset)
     return found
 
@@ -163,16 +164,6 @@ def parse_keys(document: Document, *, secrets: bool = True) -> KeysFile:
 def _advise(finding: Finding) -> Finding:
     text = "no keys in the file: write hash: sha256:… (`ir3de keys new` prints one), or key_env: NAME_OF_A_VARIABLE"
     return Finding("error", finding.where, text, finding.line)
-
-
-def _find_unset(entries: Sequence[KeyEntry], document: Document) -> list[Finding]:
-    paths: list[tuple[Any, str]] = [
-        (("keys", place, "key_env"), entry.key_env)
-        for place, entry in enumerate(entries)
-        if entry.key_env is not None and read_variable(entry.key_env) is None
-    ]
-    unset = [(path, findings.describe_unset(name, "write the key's hash instead")) for path, name in paths]
-    return [Finding("error", join_path(path), message, document.line(path)) for path, message in unset]
 
 
 # what `ir3de config validate` reports ---------------------------------------------------------------------------
