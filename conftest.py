@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import sys
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # a worker a core: more threads would only wait for one another
     os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     os.environ.pop("COLUMNS", None)  # set for the worker, and not the user's
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # of hundreds of processes none should compile what another one has
 os.environ["IR3DE_NO_PROOF"] = "1"  # cross-validation after every fit would take longer than all other tests
 
 import json
@@ -29,6 +32,8 @@ from demo_router import demo_router
 from ir3de.embedding import Embedding, Matrix, packaged_models
 from raw_upstream import raw_gateway, raw_gateway_session  # noqa: F401 - fixtures
 from saved import first_router
+
+sys.dont_write_bytecode = False
 
 for _name, _examples in {"fast": 10, "thorough": 100}.items():  # a busy machine is no failure
     settings.register_profile(
@@ -78,6 +83,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for marker, missing in absent.items():
             if missing and item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=f"{' and '.join(missing)} not installed"))
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays until the end: the garbage collector need not look at millions of objects each time."""
+    gc.collect()
+    gc.freeze()
 
 
 def _not_importable(*names: str) -> list[str]:

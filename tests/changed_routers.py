@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import pickle
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -30,6 +31,16 @@ ROWS = [
 
 
 CHOOSE = {"scorer": "choose"}
+_fitted: dict[tuple[object, ...], bytes] = {}
+
+
+def fit_once(key: tuple[object, ...], fit: Callable[[], Router]) -> Router:
+    """Each router is fitted once. What tests get shares no number with it."""
+    if tuning.choose is not real_choose:
+        return fit()
+    if key not in _fitted:
+        _fitted[key] = pickle.dumps(fit())
+    return pickle.loads(_fitted[key])  # type: ignore[no-any-return]
 
 
 class FromTexts:
@@ -43,7 +54,8 @@ class FromTexts:
         options = self.options
         if len(names) == 1 and options.get("tune"):  # one expert cannot be tuned, but a tuned router can shrink to it
             options = {key: value for key, value in options.items() if key != "tune"}
-        return Router.fit({name: self.given[name] for name in names}, embedding=tiny.embedding(), **options)
+        given = {name: self.given[name] for name in names}
+        return fit_once((self, *names), lambda: Router.fit(given, embedding=tiny.embedding(), **options))
 
     def add(self, router: Router, name: str) -> None:
         router.add(name, self.given[name], **self.change)
@@ -58,7 +70,7 @@ class FromOutcomes:
         return [{**row, "scores": {name: row["scores"][name] for name in names}} for row in ROWS]
 
     def fit(self, names: Sequence[str]) -> Router:
-        return Router.fit_outcomes(self.rows(names), embedding=tiny.embedding())
+        return fit_once((self, *names), lambda: Router.fit_outcomes(self.rows(names), embedding=tiny.embedding()))
 
     def add(self, router: Router, name: str) -> None:
         router.add(name, self.rows([name]))

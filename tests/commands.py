@@ -1,14 +1,19 @@
 """Running the commands, for people and for programs."""
 
+import atexit
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from click.testing import CliRunner, Result
 
+import tiny
 from ir3de.cli import SECTIONS, cli
 from ir3de.corpora.examples import path_of
 
@@ -41,6 +46,14 @@ def complaint(*arguments: str | Path, stdin: str | None = None) -> str:
 
 def wrong_call(*arguments: str | Path) -> str:
     return " ".join(run(*arguments, code=2).stderr.split())
+
+
+@cache
+def quick() -> tuple[str, ...]:
+    """Options of `fit`, for tests of everything around it: the closed form, on an embedding of a few columns."""
+    folder = Path(tempfile.mkdtemp(prefix="ir3de-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return ("--scorer", "blend", "--embedding", str(tiny.embedding().save(folder / "embedding")))
 
 
 def process(*arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:

@@ -56,9 +56,11 @@ def LAW(test: Test) -> Test:
     return law_settings()(test)
 
 
-def law_settings(**changes: Any) -> settings:
+def law_settings(*, times: int = 1, **changes: Any) -> settings:
+    """So many times the examples of the profile, where one takes no time: by day enough to notice, at night many."""
     unchecked = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-    return settings(**{"deadline": None, "suppress_health_check": unchecked, **changes})
+    examples = times * settings().max_examples
+    return settings(**{"max_examples": examples, "deadline": None, "suppress_health_check": unchecked, **changes})
 
 
 def sentences(domain: str, number: int, *, seed: int = 0, longest: int = 30) -> list[str]:

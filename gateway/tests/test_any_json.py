@@ -9,11 +9,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+import tiny
 from api_answers import answer_for, serving
 from client_keys import bearer, key, write_keys
 from running_gateway import TEXTS, Running
@@ -80,7 +81,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 @example({"tools": [{"type": "function", "name": "f", "parameters": SCHEMA}]}, {}, None, "auto", True)
 @example({"tools": [{"name": "f", "input_schema": SCHEMA}]}, {}, None, "auto", False)
 @example({"tools": {"type": {}}, "response_format": SCHEMA, "metadata": SCHEMA}, {}, None, "auto", False)
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@tiny.law_settings(suppress_health_check=list(HealthCheck))
 def test_no_json_in_a_field_that_routing_ignores_is_an_error_of_the_gateway(
     gateway: Running, path: str, fields: dict[str, Any], inside: dict[str, Any], part: Any, model: str, is_large: bool
 ) -> None:

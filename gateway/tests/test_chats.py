@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import ir3de
+import tiny
 from ir3de import Router
 from ir3de.errors import InputError
 from ir3de.routing.messages import ENVELOPES
@@ -90,7 +91,7 @@ def chosen(found: Snapshot, prompt: Prompt, pins: StoredPins | None = None, **co
 
 @pytest.mark.parametrize("envelopes", [ENVELOPES, ("<note>.*?</note>", "[?]"), ()])
 @given(messages=messages)
-@settings(max_examples=40, deadline=None)
+@tiny.LAW
 def test_the_decision_is_that_of_the_library_to_the_bit(envelopes: tuple[str, ...], messages: list[Any]) -> None:
     found = snapshot()
     routed = route_prompt(found, read(messages, envelopes), NO_CONTROLS)

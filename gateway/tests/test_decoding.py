@@ -65,7 +65,7 @@ def test_content_is_the_same_however_it_arrives(name: str, step: int) -> None:
 @pytest.mark.parametrize("name", ENCODINGS)
 def test_small_answers_do_not_become_large_ones_at_once(name: str) -> None:
     encoding, compress = ENCODINGS[name]
-    large = bytes(20 << 20)
+    large = bytes(8 << 20)
     content, largest = decode(encoding, compress(large), 1 << 20)
     assert content == large
     assert largest <= 4 * MAX_STEP_BYTES

@@ -7,9 +7,10 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+import tiny
 from ir3de_gateway.wire import FORMATS
 from ir3de_gateway.wire.events import (
     _TAIL_BYTES,
@@ -45,7 +46,7 @@ events = st.one_of(
     st.lists(st.integers(0, 200), max_size=12),
     st.sampled_from([b"", b'data: {"half":', b": half"]),
 )
-@settings(max_examples=150, deadline=None)
+@tiny.law_settings(times=2)
 def test_any_cutting_gives_the_same_bytes_signed_once(
     told: list[list[str]], end: str, cuts: list[int], half: bytes
 ) -> None:
@@ -209,7 +210,7 @@ others = st.sampled_from(
     st.sampled_from(["\n", "\r\n"]),
     st.lists(st.integers(0, 600), max_size=12),
 )
-@settings(max_examples=150, deadline=None)
+@tiny.law_settings(times=2)
 def test_however_it_is_cut_only_the_event_with_the_usage_is_missing(
     before: list[str], told: str, after: list[str], end: str, cuts: list[int]
 ) -> None:

@@ -7,9 +7,10 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+import tiny
 from ir3de_gateway.hooks.runner import AnswerTexts, StreamEvents
 from ir3de_gateway.telemetry.gen_ai import AnswerFacts
 from ir3de_gateway.translation.streams import ChatToMessages
@@ -72,14 +73,14 @@ def read_all(pieces: list[bytes]) -> list[tuple[str, bytes]]:
 
 
 @given(streams, cuts)
-@settings(max_examples=300, deadline=None)
+@tiny.law_settings(times=3)
 def test_any_cut_of_any_stream_gives_the_same_events(stream: bytes, places: list[int]) -> None:
     assert read_all(cut(stream, places)) == dispatch(stream)
     assert b"".join(event.raw for event in read_events(stream)) == stream
 
 
 @given(streams, cuts)
-@settings(max_examples=100, deadline=None)
+@tiny.LAW
 def test_relays_forward_the_same_bytes(stream: bytes, places: list[int]) -> None:
     for relay in (EventRelay(CHAT), AccountingRelay(CHAT)):
         assert b"".join(map(relay.feed, cut(stream, places))) + relay.flush() == stream
@@ -119,7 +120,7 @@ def read_texts(pieces: list[bytes]) -> list[str]:
 
 @pytest.mark.parametrize("use", [relay, translate, read_facts, read_texts])
 @given(st.lists(chunks, max_size=5), st.sampled_from((b"\n", b"\r\n", b"\r")), cuts.map(lambda n: [9 * x for x in n]))
-@settings(max_examples=40, deadline=None)
+@tiny.LAW
 def test_each_user_reads_a_stream_as_if_it_were_not_cut(
     use: Callable[[list[bytes]], Any], told: list[bytes], end: bytes, places: list[int]
 ) -> None:

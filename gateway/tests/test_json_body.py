@@ -6,9 +6,10 @@ import json
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+import tiny
 from ir3de_gateway.api_errors import ApiError
 from ir3de_gateway.requests.json_body import READ_FIELDS, JsonBody
 from ir3de_gateway.requests.model_texts import PART_NAMES
@@ -76,7 +77,7 @@ members = st.lists(
 
 
 @given(members, spaces, spaces, spaces, st.sampled_from(["law", 'with "quotes"', "Küche 🍞"]))
-@settings(max_examples=100, deadline=None)
+@tiny.law_settings(times=2)
 def test_every_byte_but_the_model_stays(
     written: list[tuple[str, str, str]], outside: str, before: str, after: str, model: str
 ) -> None:
@@ -104,7 +105,7 @@ def test_every_byte_but_the_model_stays(
 
 
 @given(members, st.lists(st.sampled_from(["temperature", "top_p", "seed"]), unique=True))
-@settings(max_examples=25, deadline=None)
+@tiny.LAW
 def test_fields_may_be_added_and_a_message_put_first(written: list[tuple[str, str, str]], more: list[str]) -> None:
     others = [head + value for key, head, value in written if json.loads(key) != "messages"]
     text = "{" + ",".join([*others, '"messages" : [ {} ]']) + "}"
@@ -116,7 +117,7 @@ def test_fields_may_be_added_and_a_message_put_first(written: list[tuple[str, st
 
 
 @given(st.binary(max_size=40) | members.map(lambda m: ("{" + ",".join(h + v for _, h, v in m)).encode()[:-1]))
-@settings(max_examples=60, deadline=None)
+@tiny.law_settings(times=2)
 def test_whatever_comes_is_an_object_or_a_problem(content: bytes) -> None:
     try:
         body = JsonBody.parse(content, 64)

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 
+import tiny
 from ir3de.routing.messages import parse_messages, shorten_turn
 from ir3de_gateway.api_errors import ApiError
 from ir3de_gateway.requests import kept_texts, large_json
@@ -25,7 +26,7 @@ from ir3de_gateway.stages.read import count_tokens
 from running_gateway import running, small_router
 from test_json_body import keys, spaces, strings, values
 
-LAW = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+LAW = tiny.law_settings(suppress_health_check=list(HealthCheck))
 DEPTH = 64
 TRAILING_COMMA = "a value is missing" if sys.version_info < (3, 13) else "trailing comma"  # as Python says it
 

@@ -6,6 +6,7 @@ import json
 import signal
 import socket
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from time import sleep
 from urllib.parse import urlsplit
@@ -55,11 +56,16 @@ def wait_for_end(pid: int) -> None:
         raise AssertionError(f"process {pid} goes on")
 
 
+@cache
+def pack_much() -> bytes:
+    """Texts whose counting does not end while a test runs."""
+    return gzip.compress(b"Why did the war begin in 1618?\n" * 5_000_000, 1)
+
+
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are found as Linux shows them")
 @pytest.mark.parametrize("end", ["the client leaves", pytest.param("SIGTERM", marks=pytest.mark.slow), "SIGKILL"])
 def test_a_fit_ends_when_nobody_waits_for_it_any_more(folder: Path, end: str) -> None:  # noqa: F811
-    endless = gzip.compress(b"Why did the war begin in 1618?\n" * 5_000_000, 1)
-    file = {"name": "history.txt.gz", "content": base64.b64encode(endless).decode()}
+    file = {"name": "history.txt.gz", "content": base64.b64encode(pack_much()).decode()}
     body = json.dumps({"name": "history", "upstream": ENDPOINT, "file": file}).encode()
     head = f"POST /admin/experts HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer {TOKEN}\r\n"
     head += f"content-length: {len(body)}\r\n\r\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import lzma
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -275,7 +276,17 @@ def test_routers_on_an_encoder_expect_scores_and_are_not_run_twice(
     assert run_json("bench", "run", *arguments, "--matching", "kNN")["made"] == number - 2
 
 
+@pytest.fixture
+def few_draws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Intervals of fewer draws, for tests that do not look at how wide they are."""
+    monkeypatch.setattr(spending, "RESAMPLES", 50)
+    spending._draw.cache_clear()
+    yield
+    spending._draw.cache_clear()
+
+
 @pytest.mark.parametrize("name", ["routellm", "routerbench"])
+@pytest.mark.usefixtures("few_draws")
 def test_the_published_tables_are_made_of_the_raw_files(name: str) -> None:
     found = results.read(ROOT / "results" / name)
     [table] = spending_tables(found)

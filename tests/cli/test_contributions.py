@@ -105,7 +105,7 @@ def test_a_narrow_terminal_shows_who_gave_what(
 
 def test_samples_come_along_unless_they_are_not_wanted(given: Path, router: Path, tmp_path: Path) -> None:
     assert [one.kept > 0 for one in Router.load(router).contributions["law"]] == [True, False]
-    run("fit", tmp_path / "bare", f"law={given / '*.stats'}", f"coding={CODING}", "--no-sample")
+    run("fit", tmp_path / "bare", f"law={given / '*.stats'}", f"coding={CODING}", "--no-sample", "--scorer", "blend")
     bare = Router.load(tmp_path / "bare")
     assert [one.kept for one in bare.contributions["law"]] == [0, 0]
     assert all(own.sample is None for own in bare.statistics.values())

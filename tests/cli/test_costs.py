@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import tiny
+from commands import quick
 from ir3de import Router
 from ir3de.cli import cli
 from ir3de.evaluation.frontier import measure_frontier
@@ -170,7 +171,7 @@ def test_fit_and_add_ask_for_the_prices_of_all(tmp_path: Path, texts: dict[str, 
     folder, (maths, law, cooking) = tmp_path / "r", pairs(texts)
     said = complaint("fit", folder, maths, law, "--price", "maths=2")
     assert "law would be free" in said and not folder.exists()
-    run("fit", folder, maths, law, "--price", "maths=2", "--price", "*=0", "-q")
+    run("fit", folder, maths, law, "--price", "maths=2", "--price", "*=0", "-q", *quick())
     assert "cooking would be free" in complaint("add", folder, cooking)
     run("add", folder, cooking, "--price", "cooking=0", "-q")
     assert [cost.price for cost in Router.load(folder).policy.costs.values()] == [2, 0, 0]
@@ -178,7 +179,8 @@ def test_fit_and_add_ask_for_the_prices_of_all(tmp_path: Path, texts: dict[str, 
 
 
 def test_an_expert_may_be_called_a_star(tmp_path: Path, texts: dict[str, Path]) -> None:
-    run("fit", tmp_path / "r", f"*={texts['maths']}", f"law={texts['law']}", "--price", "*=2", "--price", "law=1", "-q")
+    experts, prices = (f"*={texts['maths']}", f"law={texts['law']}"), ("--price", "*=2", "--price", "law=1")
+    run("fit", tmp_path / "r", *experts, *prices, "-q", *quick())
     assert {name: cost.price for name, cost in Router.load(tmp_path / "r").policy.costs.items()} == {"*": 2, "law": 1}
 
 
@@ -188,7 +190,7 @@ def test_an_expert_may_be_called_a_star(tmp_path: Path, texts: dict[str, Path]) 
 def test_fit_and_add_take_costs(tmp_path: Path, texts: dict[str, Path], costs_file: Path) -> None:
     folder = tmp_path / "r"
     *first, last = pairs(texts)
-    run("fit", folder, *first, "--costs", costs_file, "-q")
+    run("fit", folder, *first, "--costs", costs_file, "-q", *quick())
     run("add", folder, last, "--price", "cooking=0.1", "--latency", "maths=1", "-q")
     expected = {"maths": {"price": 2, "latency": 1, "memory": 16}, "law": {"price": 1.5}, "cooking": {"price": 0.1}}
     assert Router.load(folder).policy == Policy(costs=expected)

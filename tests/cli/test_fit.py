@@ -14,7 +14,7 @@ import pytest
 import ir3de
 import ir3de.scorers
 import ir3de.selectors
-from commands import CODING, COMMANDS, HISTORY, LAW, ROOT, complaint, process, run, run_json, wrong_call
+from commands import CODING, COMMANDS, HISTORY, LAW, ROOT, complaint, process, quick, run, run_json, wrong_call
 from ir3de import Router
 from ir3de.cli import SECTIONS, cli
 from ir3de.corpora import examples as demo
@@ -80,7 +80,7 @@ def test_completion_completes() -> None:
 
 
 def test_fit_tells_what_it_did_and_what_comes_next(tmp_path: Path) -> None:
-    shown = run("fit", tmp_path / "r", f"law={LAW}", f"coding={CODING}", "--serving", tmp_path / "s").stdout
+    shown = run("fit", tmp_path / "r", f"law={LAW}", f"coding={CODING}", "--serving", tmp_path / "s", *quick()).stdout
     assert "MB/s" not in shown and "240" in shown and "fitted 2 experts in" in shown and "ir3de route" in shown
     assert Router.load(tmp_path / "r").experts == Router.load(tmp_path / "s").experts == ("law", "coding")
     assert "serving copy" in complaint("add", tmp_path / "s", f"history={HISTORY}")
@@ -145,7 +145,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("registered")
 def test_fit_takes_registered_classes_by_name(tmp_path: Path, law_file: Path) -> None:
-    names = ["--scorer", "Halved", "--selector", "Patient"]
+    names = ["--scorer", "Halved", "--selector", "Patient", *quick()[2:]]
     given = ["fit", tmp_path / "r", f"law={law_file}", f"coding={CODING}", *names]
     run(*given)
     router = Router.load(tmp_path / "r")
@@ -179,7 +179,7 @@ def test_fit_replaces_a_router_only_when_told_to(router: Path, law_file: Path) -
     before = (router / "router.json").read_bytes()
     assert "--force" in complaint("fit", router, f"law={law_file}")
     assert (router / "router.json").read_bytes() == before
-    run("fit", router, f"law={law_file}", "--force")
+    run("fit", router, f"law={law_file}", "--force", *quick())
     assert Router.load(router).experts == ("law",)
 
 

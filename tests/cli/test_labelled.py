@@ -7,7 +7,7 @@ from shutil import copytree
 
 import pytest
 
-from commands import complaint, run, run_json, wrong_call
+from commands import complaint, quick, run, run_json, wrong_call
 from ir3de import Router
 from ir3de.cli.formats import line
 from ir3de.cli.output import Output, hint
@@ -17,7 +17,6 @@ from ir3de.statistics.files import load_statistics
 pytestmark = pytest.mark.usefixtures("plain_terminal")
 
 PROMPTS = {name: texts[:8] for name, texts in demo.prompts().items() if name in ("law", "coding", "history")}
-QUICK = ("--scorer", "blend")  # the laws here do not depend on how a router is solved
 ROWS = [  # one of each expert in turn, as a shuffled file has them
     {"prompt": texts[place], "team": name, "source": f"site {place % 3}"}
     for place in range(8)
@@ -51,7 +50,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def apart(data: Path) -> Path:
     """The router that is fitted from a file of each expert."""
     pairs = [f"{name}={data / 'experts' / name}.jsonl" for name in sorted(PROMPTS)]
-    run("fit", data / "apart", *pairs, *QUICK)
+    run("fit", data / "apart", *pairs, *quick())
     return data / "apart"
 
 
@@ -68,7 +67,7 @@ def list_digests(files: list[dict[str, str]]) -> dict[str, str]:
 
 
 def test_a_labelled_file_gives_the_router_that_files_by_expert_give(data: Path, apart: Path, tmp_path: Path) -> None:
-    told = run_json("fit", tmp_path / "r", data / "train.csv", "--label", "team", *QUICK)
+    told = run_json("fit", tmp_path / "r", data / "train.csv", "--label", "team", *quick())
     assert [(one["name"], one["prompts"]) for one in told["counted"]] == [(name, 8) for name in sorted(PROMPTS)]
     assert describe(tmp_path / "r") == describe(apart)
 
@@ -80,7 +79,7 @@ def test_files_and_standard_input_of_every_kind_are_counted_alike(
     text: str | None, data: Path, apart: Path, tmp_path: Path
 ) -> None:
     source = data / "train.jsonl.gz" if text is None else "-"
-    call = ("collect", tmp_path / "s", source, "--label", "team", "--text", "prompt", "--keep-sample")
+    call = ("collect", tmp_path / "s", source, "--label", "team", "--text", "prompt", "--keep-sample", *quick()[2:])
     own = {name: own.digest for name, own in Router.load(apart).statistics.items()}
     assert list_digests(run_json(*call, stdin=text)["files"]) == own
 
@@ -112,12 +111,12 @@ def test_add_takes_a_labelled_file(data: Path, apart: Path, tmp_path: Path) -> N
 
 
 def test_collect_writes_one_file_per_label_and_fit_takes_the_folder(data: Path, apart: Path, tmp_path: Path) -> None:
-    call = ("collect", tmp_path / "s", data / "train.csv", "--label", "team", "--keep-sample")
+    call = ("collect", tmp_path / "s", data / "train.csv", "--label", "team", "--keep-sample", *quick()[2:])
     told = run_json(*call)
     assert [Path(one["file"]).name for one in told["files"]] == [f"{name}.stats" for name in sorted(PROMPTS)]
     assert "--force" in complaint(*call)
     assert "3 files saved to" in run(*call, "--force").stdout
-    run("fit", tmp_path / "r", tmp_path / "s", *QUICK)  # a folder of experts
+    run("fit", tmp_path / "r", tmp_path / "s", *quick())  # a folder of experts
     assert describe(tmp_path / "r") == describe(apart)
 
 
@@ -175,7 +174,7 @@ def test_what_measures_skips_broken_rows_as_well(
 
 def test_described_experts_stand_beside_labels(data: Path, tmp_path: Path) -> None:
     words = ("--describe", "cooking=recipes, baking", "--describe", "law=contracts, courts")
-    run("fit", tmp_path / "r", data / "train.csv", "cooking", "--label", "team", *words, *QUICK, "--no-sample")
+    run("fit", tmp_path / "r", data / "train.csv", "cooking", "--label", "team", *words, *quick(), "--no-sample")
     assert set(Router.load(tmp_path / "r").experts) == {"cooking", *PROMPTS}
 
 
@@ -191,7 +190,7 @@ def repeating(tmp_path: Path) -> Path:
 
 
 def test_prompts_with_two_labels_and_duplicates_are_told_and_the_fit_goes_on(repeating: Path, tmp_path: Path) -> None:
-    call = ("fit", tmp_path / "r", repeating, "--label", "team", *QUICK, "--no-proof", "--force")
+    call = ("fit", tmp_path / "r", repeating, "--label", "team", *quick(), "--no-proof", "--force")
     told = " ".join(run(*call).stderr.split())
     first, second = (" ".join(row["prompt"].split())[:40] for row in ROWS[:2])
     assert f"1 prompt has more than one label: “{second}" in told and "is under coding, history and law." in told
@@ -205,7 +204,7 @@ def test_prompts_with_two_labels_and_duplicates_are_told_and_the_fit_goes_on(rep
 
 
 def test_a_clean_file_is_not_warned_about(data: Path, tmp_path: Path) -> None:
-    call = ("fit", tmp_path / "r", data / "train.csv", "--label", "team", *QUICK, "--no-proof")
+    call = ("fit", tmp_path / "r", data / "train.csv", "--label", "team", *quick(), "--no-proof")
     result = run(*call)
     assert result.stderr == "" and "repeat" not in result.stdout
     assert run_json(*call, "--force")["repeats"]["conflicts"] == 0
@@ -243,14 +242,14 @@ def test_every_row_may_be_an_expert_of_its_own_if_that_is_said() -> None:
     told = run("fit", "r", "train.csv", "--label", "prompt", "--text", "team", code=2).stderr
     assert "the column 'prompt' would make 24 experts of 24 rows" in told and "Did you mean the column 'team'" in told
     assert told.splitlines()[-1] == "  ir3de fit r train.csv --label prompt --text team --unique-labels"
-    run(*told.splitlines()[-1].split()[1:], *QUICK)
+    run(*told.splitlines()[-1].split()[1:], *quick())
     assert len(Router.load("r").experts) == 24
 
 
 def test_few_rows_with_a_label_each_are_taken(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(as_csv([{"prompt": row["prompt"], "team": f"team {at}"} for at, row in
                                             enumerate(ROWS[:6])]))  # fmt: skip
-    run("fit", tmp_path / "r", tmp_path / "t.csv", "--label", "team", *QUICK)
+    run("fit", tmp_path / "r", tmp_path / "t.csv", "--label", "team", *quick())
     assert len(Router.load(tmp_path / "r").experts) == 6
 
 

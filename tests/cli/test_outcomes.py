@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from answered_prompts import BEST, answers, written
-from commands import complaint, run, run_json, wrong_call
-from ir3de import Router
+from commands import complaint, quick, run, run_json, wrong_call
+from ir3de import Embedding, Router
 from ir3de.corpora import examples as demo
 
 GIVEN_UP = 10  # a seed of noise that misleads the shrinkage
@@ -22,10 +22,22 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A router of these answers, and what the command said about it."""
     folder = tmp_path_factory.mktemp("outcomes")
-    run("fit", folder / "router", "--outcomes", written(folder / "answers.jsonl", answers()))
-    return folder / "router"
+    result = run("fit", folder / "router", "--outcomes", written(folder / "answers.jsonl", answers()))
+    return folder / "router", result.stdout
+
+
+@pytest.fixture(scope="module")
+def fitted(told: tuple[Path, str]) -> Path:
+    return told[0]
+
+
+@pytest.fixture(scope="module")
+def small() -> tuple[str, ...]:
+    """Options for tests that do not look at how good a router is."""
+    return quick()[2:]
 
 
 @pytest.fixture
@@ -34,20 +46,22 @@ def router(fitted: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(fitted, tmp_path / "router"))
 
 
-def test_fit_says_what_it_learnt_and_what_it_chose(file: Path, tmp_path: Path) -> None:
-    shown = run("fit", tmp_path / "one", "--outcomes", file).stdout
+def test_fit_says_what_it_learnt_and_what_it_chose(told: tuple[Path, str], file: Path, tmp_path: Path) -> None:
+    fitted, shown = told
     for said in ("llama", "mistral", "law", "coding", "squared error", "chosen", "fitted 2 models from 160 scores"):
         assert said in shown
-    told = run_json("fit", tmp_path / "two", "--outcomes", file, "--serving", tmp_path / "small")
-    assert [expert["name"] for expert in told["experts"]] == ["llama", "mistral"]
-    assert told["outcomes"]["tasks"] == ["coding", "law"]
-    assert {pull for pull, _ in told["outcomes"]["tried"]["pull"]} >= {told["scorer"]["pull"]}
+    found = run_json("fit", tmp_path / "two", "--outcomes", file, "--serving", tmp_path / "small")
+    assert [expert["name"] for expert in found["experts"]] == ["llama", "mistral"]
+    assert found["outcomes"]["tasks"] == ["coding", "law"]
+    assert {pull for pull, _ in found["outcomes"]["tried"]["pull"]} >= {found["scorer"]["pull"]}
     assert (tmp_path / "small" / "router.json").is_file()
-    assert Router.load(tmp_path / "one").outcomes == Router.fit_outcomes(answers()).outcomes
+    assert Router.load(fitted).outcomes == Router.fit_outcomes(answers()).outcomes
 
 
-def test_fit_and_inspect_compare_routing_with_the_best_single_model(file: Path, tmp_path: Path) -> None:
-    said = " ".join(run("fit", tmp_path / "signal", "--outcomes", file).stdout.split())
+def test_fit_and_inspect_compare_routing_with_the_best_single_model(
+    told: tuple[Path, str], file: Path, tmp_path: Path, small: tuple[str, ...]
+) -> None:
+    said = " ".join(told[1].split())
     assert "routing gains +0.3" in said and "over the best single model on 80 held-out prompts" in said
     draw = random.Random(GIVEN_UP)
     noise = [{**row, "scores": {model: draw.gauss(0, 1) for model in "abcd"}} for row in answers()]
@@ -56,23 +70,23 @@ def test_fit_and_inspect_compare_routing_with_the_best_single_model(file: Path, 
         said = " ".join(shown.stdout.split())
         assert "routing was given up, because it scored 0.0" in said
         assert "below the best single model on 80 held-out prompts: all prompts go to" in said
-    told = run_json("fit", tmp_path / "json", "--outcomes", path)
-    assert told["reason"].startswith("it scored") and told["scorer"]["pull"] is told["scorer"]["strength"] is None
+    found = run_json("fit", tmp_path / "json", "--outcomes", path)
+    assert found["reason"].startswith("it scored") and found["scorer"]["pull"] is found["scorer"]["strength"] is None
     pair = ("--strong-share", "0.3", "--strong", "a", "--weak", "b")
     assert "fit --strong-share" in complaint("calibrate", tmp_path / "noise", "--prompts", file, *pair)
     assert "prompts go to a" in run("fit", tmp_path / "share", "--outcomes", path, *pair).stdout
     one = written(tmp_path / "one.jsonl", answers()[:1])
-    said = " ".join(run("fit", tmp_path / "one", "--outcomes", one).stdout.split())
+    said = " ".join(run("fit", tmp_path / "one", "--outcomes", one, *small).stdout.split())
     assert "routing was not compared with the best single model: there are too few prompts to hold any out" in said
 
 
-def test_packed_files_several_files_and_other_fields(file: Path, tmp_path: Path) -> None:
+def test_packed_files_several_files_and_other_fields(tmp_path: Path, small: tuple[str, ...]) -> None:
     rows = answers(field="acc")
     halves = [written(tmp_path / name, part) for name, part in (("a.jsonl.gz", rows[:30]), ("b.jsonl", rows[30:]))]
     named = [argument for half in halves for argument in ("--outcomes", half)]
-    run("fit", tmp_path / "router", *named, "--score-field", "acc", "--default", "mistral")
+    run("fit", tmp_path / "router", *named, "--score-field", "acc", "--default", "mistral", *small)
     router = Router.load(tmp_path / "router")
-    assert router.outcomes == Router.fit_outcomes(answers()).outcomes
+    assert router.outcomes == Router.fit_outcomes(answers(), embedding=Embedding.load(small[-1])).outcomes
     assert router.default == "mistral"
 
 
@@ -109,9 +123,9 @@ def test_eval_compares_with_simpler_ways(router: Path, tmp_path: Path) -> None:
     assert "mean score" in result.stdout and "oracle" in result.stdout and "gemma" in result.stderr
 
 
-def test_costs_go_with_outcomes(file: Path, tmp_path: Path) -> None:
+def test_costs_go_with_outcomes(file: Path, tmp_path: Path, small: tuple[str, ...]) -> None:
     router = tmp_path / "router"
-    run("fit", router, "--outcomes", file, "--price", "llama=2", "--price", "mistral=0")
+    run("fit", router, "--outcomes", file, "--price", "llama=2", "--price", "mistral=0", *small)
     run("add", router, "--outcomes", written(tmp_path / "g.jsonl", answers(models=("gemma",))), "--price", "gemma=1")
     prices = {name: cost.price for name, cost in Router.load(router).policy.costs.items()}
     assert prices == {"llama": 2, "mistral": 0, "gemma": 1}
@@ -158,7 +172,7 @@ def test_what_does_not_go_together_is_a_wrong_call(file: Path, router: Path, tmp
 
 def test_routers_of_the_other_kind_say_so(file: Path, router: Path, tmp_path: Path) -> None:
     texts = written(tmp_path / "texts.jsonl", [{"text": text} for text in demo.prompts()["law"]])
-    run("fit", tmp_path / "labels", f"law={texts}", "-q")
+    run("fit", tmp_path / "labels", f"law={texts}", "-q", *quick())
     assert "added from their texts (NAME=PATH" in complaint("add", tmp_path / "labels", "--outcomes", file)
     assert "models are added from rows with their scores (--outcomes" in complaint("add", router, f"law={texts}")
     assert "eval --outcomes" in complaint("eval", router, f"llama={texts}")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from commands import CODING, HELD_OUT, HISTORY, LAW, complaint, run, run_json, wrong_call
+from commands import CODING, HELD_OUT, HISTORY, LAW, complaint, quick, run, run_json, wrong_call
 from ir3de.cli.proof import write_serve_command
 from ir3de.corpora import examples as demo
 from ir3de.corpora import is_held_out
@@ -12,7 +12,7 @@ from ir3de.corpora import is_held_out
 pytestmark = pytest.mark.usefixtures("plain_terminal")
 
 EXPERTS = (f"law={LAW}", f"coding={CODING}", f"history={HISTORY}")
-FAST = ("--scorer", "blend")
+FAST = ("--scorer", "blend")  # on the usual embedding, where accuracy matters
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def _proving(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_proving")
 def test_fit_ends_with_a_proof_and_the_command_that_serves(tmp_path: Path) -> None:
-    shown = run("fit", tmp_path / "router", *EXPERTS, *FAST).stdout
+    shown = run("fit", tmp_path / "router", *EXPERTS, *quick()).stdout
     proof = shown[shown.index("Proof") :]
     assert "360 of 360 prompts were held out in turn, in 5 folds" in proof
     assert "this router" in proof and "always the largest expert" in proof and "33.3 %" in proof
@@ -41,7 +41,7 @@ def test_fit_ends_with_a_proof_and_the_command_that_serves(tmp_path: Path) -> No
 @pytest.mark.usefixtures("_proving")
 def test_a_proof_fits_eighty_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    shown = run("fit", tmp_path / "router", *EXPERTS, *FAST).stdout
+    shown = run("fit", tmp_path / "router", *EXPERTS, *quick()).stdout
     lines = shown[shown.index("Proof") : shown.index("The scorer was chosen" if "The scorer" in shown else "next:")]
     rows = lines.splitlines()
     assert any(row.startswith("always the largest expert ") for row in rows), lines
@@ -67,9 +67,9 @@ def test_too_few_prompts_are_said_to_be_too_few(tmp_path: Path) -> None:
     for name in ("law", "coding"):
         (tmp_path / f"{name}.txt").write_text("\n".join(demo.prompts()[name][:3]), encoding="utf-8")
     given = [f"{name}={tmp_path / name}.txt" for name in ("law", "coding")]
-    shown = run("fit", tmp_path / "router", *given).stdout
+    shown = run("fit", tmp_path / "router", *given, *quick()).stdout
     assert "not measured: too few prompts to measure the router" in " ".join(shown.split())
-    assert run_json("fit", tmp_path / "other", *given)["proof"]["reason"].startswith("too few prompts")
+    assert run_json("fit", tmp_path / "other", *given, *quick())["proof"]["reason"].startswith("too few prompts")
     assert (tmp_path / "router" / "router.json").exists()
 
 
@@ -78,23 +78,23 @@ def test_few_prompts_are_no_reason_to_serve(tmp_path: Path) -> None:
     for name in ("law", "coding", "history"):
         (tmp_path / f"{name}.txt").write_text("\n".join(demo.prompts()[name][:12]), encoding="utf-8")
     given = [f"{name}={tmp_path / name}.txt" for name in ("law", "coding", "history")]
-    shown = " ".join(run("fit", tmp_path / "router", *given, *FAST).stdout.split())
+    shown = " ".join(run("fit", tmp_path / "router", *given, *quick()).stdout.split())
     assert "Too early: 36 held-out prompts are few." in shown or "Not yet" in shown
     assert "at least 50 different prompts (coding 38 more, history 38 more, law 38 more)" in shown
     assert "ir3de serve" not in shown and "ir3de route" in shown
-    proof = run_json("fit", tmp_path / "other", *given, *FAST)["proof"]
+    proof = run_json("fit", tmp_path / "other", *given, *quick())["proof"]
     assert any("Too early" in sentence or "Not yet" in sentence for sentence in proof["verdict"])
 
 
 @pytest.mark.usefixtures("_proving")
 def test_experts_with_descriptions_alone_are_told_to_have_prompts(tmp_path: Path) -> None:
     described = ("--describe", "law=contracts, courts", "--describe", "coding=programming, bugs")
-    shown = " ".join(run("fit", tmp_path / "router", "law", "coding", *described).stdout.split())
+    shown = " ".join(run("fit", tmp_path / "router", "law", "coding", *described, *quick()).stdout.split())
     assert "the experts have descriptions and no prompts" in shown and "--no-sample" not in shown
     assert "there are no prompts of law, coding" in shown and "ir3de serve" not in shown
     (tmp_path / "law.txt").write_text("\n".join(demo.prompts()["law"][:12]), encoding="utf-8")
     given = (f"law={tmp_path / 'law.txt'}", f"coding={CODING}", *described)
-    assert run_json("fit", tmp_path / "both", *given, *FAST)["proof"]["known"] == 132
+    assert run_json("fit", tmp_path / "both", *given, *quick())["proof"]["known"] == 132
 
 
 def test_many_experts_are_served_from_a_file() -> None:
@@ -124,7 +124,7 @@ def test_held_out_prompts_are_not_in_the_fit_and_eval_finds_them_again(
 ) -> None:
     monkeypatch.delenv("IR3DE_NO_PROOF")
     monkeypatch.setattr("ir3de.evaluation.proving.has_sklearn", lambda: False)
-    made = run_json("fit", tmp_path / "router", *EXPERTS, *FAST, "--holdout", "0.25")
+    made = run_json("fit", tmp_path / "router", *EXPERTS, *quick(), "--holdout", "0.25")
     proof, counted = made["proof"], sum(domain["prompts"] for domain in made["counted"])
     assert proof["method"] == "holdout" and counted + proof["prompts"] == 360 and 60 < proof["prompts"] < 120
     found = run_json("eval", tmp_path / "router", *EXPERTS, "--holdout", "0.25")
@@ -135,7 +135,7 @@ def test_held_out_prompts_are_not_in_the_fit_and_eval_finds_them_again(
 
 
 def test_what_cannot_be_held_out_is_refused(tmp_path: Path) -> None:
-    run("collect", tmp_path / "law.stats", LAW)
+    run("collect", tmp_path / "law.stats", LAW, *quick()[2:])
     given = (tmp_path / "router", f"law={tmp_path / 'law.stats'}", f"coding={CODING}")
     assert "name its texts" in wrong_call("fit", *given, "--holdout", "0.2")
     assert "leave out --engine" in wrong_call("fit", *given, "--holdout", "0.2", "--checkpoint", tmp_path / "progress")
@@ -152,7 +152,7 @@ def test_an_expert_of_which_nothing_was_kept_aside_is_left_out_of_the_evaluation
     few = tmp_path / "few.txt"
     few.write_text("Is this contract void?\n")
     assert not is_held_out("Is this contract void?", 0.2)
-    run_json("fit", tmp_path / "router", f"law={few}", f"coding={CODING}", *FAST, "--no-proof")
+    run_json("fit", tmp_path / "router", f"law={few}", f"coding={CODING}", *quick(), "--no-proof")
     found = run_json("eval", tmp_path / "router", f"law={few}", f"coding={CODING}", "--holdout", "0.2")
     assert found["sizes"]["law"] == 0 < found["sizes"]["coding"]
     assert "keeps none of these prompts aside" in complaint(

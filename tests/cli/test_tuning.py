@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import tiny
+from commands import quick
 from ir3de import PromptRidge, Router
 from ir3de.cli import cli
 from ir3de.cli.proof import in_few_words, trials_table, why_chosen
@@ -65,7 +66,7 @@ def test_fit_keeps_prompts_and_calibrates(fitted: Path) -> None:
 
 
 def test_no_sample_keeps_no_prompt(tmp_path: Path) -> None:
-    shown = run("fit", tmp_path / "r", f"law={LAW}", f"coding={CODING}", "--no-sample").stdout
+    shown = run("fit", tmp_path / "r", f"law={LAW}", f"coding={CODING}", "--no-sample", *quick()).stdout
     assert "not calibrated" in shown
     run("add", tmp_path / "r", f"history={path_of('history')}", "--no-sample")
     run("add", tmp_path / "r", "--merge", f"law={path_of('medicine')}", "--no-sample")
@@ -102,8 +103,8 @@ def test_inspect_shows_the_best_trials_and_the_chosen_one() -> None:
 
 
 def test_no_sample_strips_what_others_collected(tmp_path: Path) -> None:
-    run("collect", tmp_path / "law.stats", LAW, "--keep-sample")
-    run("fit", tmp_path / "r", f"law={tmp_path / 'law.stats'}", f"coding={CODING}", "--no-sample")
+    run("collect", tmp_path / "law.stats", LAW, "--keep-sample", *quick()[2:])
+    run("fit", tmp_path / "r", f"law={tmp_path / 'law.stats'}", f"coding={CODING}", "--no-sample", *quick())
     assert Router.load(tmp_path / "r").statistics["law"].sample is None
 
 
@@ -119,26 +120,28 @@ def test_collect_keeps_prompts_only_when_asked(tmp_path: Path) -> None:
 # add, remove: before and after ---------------------------------------------------------------------------------
 
 
-def test_add_and_remove_keep_the_scorer_and_report_before_and_after(router: Path, tmp_path: Path) -> None:
-    cooking, scorer = tmp_path / "cooking.txt", Router.load(router).scorer
-    cooking.write_text("How long do I boil an egg?\nBread without yeast?\nRoast a chicken, how?\n")
-    shown = run("add", router, f"cooking={cooking}").stdout
+def test_add_and_remove_keep_the_scorer_and_report_before_and_after(tmp_path: Path) -> None:
+    texts = {name: tiny.sentences(name, 14, seed=5) for name in tiny.DOMAINS}
+    router = Router.fit(texts, embedding=tiny.embedding()).save(tmp_path / "router")
+    history, scorer = tmp_path / "history.txt", Router.load(router).scorer
+    history.write_text("the emperor and the empire\nwhat is an emperor\nwhy did the empire fall\n")
+    shown = run("add", router, f"history={history}").stdout
     assert Router.load(router).scorer == scorer and "as before" in shown
     assert "held-out accuracy" in shown and "mean confidence" in shown
-    assert "of 600 kept prompts go elsewhere" in shown and "on the 600 prompts compared" in shown
-    change = run_json("add", router, "--merge", f"cooking={cooking}", "--scorer", "choose")["change"]
+    assert "of 42 kept prompts go elsewhere" in shown and "on the 42 prompts compared" in shown
+    change = run_json("add", router, "--merge", f"history={history}", "--scorer", "choose")["change"]
     assert change["before"]["scorer"] == repr(scorer) != change["after"]["scorer"]
     assert change["after"]["scorer"] == repr(Router.load(router).scorer)
-    assert change["before"]["prompts"] == 603 and change["compared"] == 603
+    assert change["before"]["prompts"] == 45 and change["compared"] == 45
     assert all({"prompt", "expert", "before", "after"} < set(one) for one in change["examples"])
-    change = run_json("remove", router, "cooking", "--scorer", "choose")["change"]
+    change = run_json("remove", router, "history", "--scorer", "choose")["change"]
     assert change["after"]["scorer"] == repr(scorer) == repr(Router.load(router).scorer)
     assert "no kept prompts to compare" not in shown
     assert "not one of" in wrong_call("remove", router, "law", "--scorer", "blend")
 
 
 def test_without_kept_prompts_a_change_has_no_figures(tmp_path: Path) -> None:
-    run("fit", tmp_path / "r", *TRAINING[:3], "--no-sample")
+    run("fit", tmp_path / "r", *TRAINING[:3], "--no-sample", *quick())
     assert "no kept prompts to compare" in run("remove", tmp_path / "r", "coding").stdout
 
 

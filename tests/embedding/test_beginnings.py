@@ -174,12 +174,17 @@ def test_a_text_of_few_tokens_is_read_up_to_a_limit() -> None:
 # --- decisions ---
 
 
+@cache
+def _encode_all() -> list[Any]:
+    """The ids of the whole texts."""
+    return [default().encode(text) for text in (*LONG.values(), *ENDLESS.values())]
+
+
 @pytest.mark.parametrize("selector", [Average(), AllTokens(), EntropyTopK(10), EntropyTopK(10, cap=50)])
 def test_the_cut_changes_no_decision(selector: Any) -> None:
     router = _router().with_selector(selector)
     texts = [*LONG.values(), *ENDLESS.values()]
-    whole = [default().encode(text) for text in texts]
-    for text, ids, batched in zip(texts, whole, router.route_batch(texts), strict=True):
+    for text, ids, batched in zip(texts, _encode_all(), router.route_batch(texts), strict=True):
         decision = router.route(text)
         assert decision == router.route_ids([ids])[0] == batched
         assert decision.tokens == min(len(ids), selector.cap)

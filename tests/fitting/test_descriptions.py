@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tiny
-from commands import complaint, run, run_json, wrong_call
+from commands import complaint, quick, run, run_json, wrong_call
 from demo_router import demo_router
 from ir3de import Contribution, Router, collect
 from ir3de.corpora import examples
@@ -158,7 +158,7 @@ def test_a_router_from_outcomes_takes_no_description() -> None:
 
 @pytest.mark.usefixtures("plain_terminal")
 def test_describe_on_the_command_line(tmp_path: Path, law_file: Path, router: Path) -> None:
-    said = run_json("fit", tmp_path / "r", f"law={law_file}", "cooking", "--describe", f"cooking={WORDS}")
+    said = run_json("fit", tmp_path / "r", f"law={law_file}", "cooking", "--describe", f"cooking={WORDS}", *quick())
     assert [(one["name"], one["description"]) for one in said["counted"]] == [("law", None), ("cooking", WORDS)]
     shown = run("add", router, "cooking", "--describe", f"cooking={WORDS}").stdout
     assert "cooking (described)" in shown
