@@ -16,7 +16,7 @@ from ir3de_gateway.experts.snapshot import Snapshot
 from ir3de_gateway.requests.client import Controls, read_controls
 from ir3de_gateway.stages.choose import Choice, choose_expert
 from ir3de_gateway.stages.read import read_prompt
-from ir3de_gateway.store.pins import PinStore, StoredPins
+from ir3de_gateway.store.pins import StoredPins
 from ir3de_gateway.wire import FORMATS
 from running_gateway import QUESTIONS, TEXTS, config_for, small_router
 
@@ -31,7 +31,7 @@ def snapshot(*, router: Router | None = None, **changes: Any) -> Snapshot:
 
 
 def chosen(
-    found: Snapshot, content: Any = QUESTIONS["law"], *, model: str = "auto", pins: PinStore = NOBODY, **asked: Any
+    found: Snapshot, content: Any = QUESTIONS["law"], *, model: str = "auto", pins: StoredPins = NOBODY, **asked: Any
 ) -> Choice:
     controls = Controls(**asked.pop("controls", {}))
     messages = asked.pop("messages", None) or [{"role": "user", "content": content}]

@@ -235,7 +235,6 @@ def test_what_a_dead_worker_had_reserved_is_spent(tmp_path: Path, monkeypatch: p
         rejection = account.admit(limits)
         assert isinstance(rejection, Rejection) and (rejection.reserved, rejection.retry_after) == (9.0, 1.0)
         row = account.store._accounts["ada"].slots
-        assert row is not None
 
         def clear(table: WorkerTable) -> bool:  # as another worker does, once this one is dead
             row.clear_worker(table.number)

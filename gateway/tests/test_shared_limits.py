@@ -25,7 +25,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 import tiny
 from ir3de_gateway.config.experts import ExpertConfig
 from ir3de_gateway.experts.circuit_breaker import CircuitBreaker
-from ir3de_gateway.experts.concurrency import LimitReached, SharedConcurrencyLimit
+from ir3de_gateway.experts.concurrency import ConcurrencyLimit, LimitReached
 from ir3de_gateway.experts.snapshot import Expert
 from ir3de_gateway.store import numbers as tables
 from ir3de_gateway.store.numbers import WorkerTable
@@ -36,12 +36,10 @@ from running_gateway import QUESTIONS, Upstream, config_for, failing, served, sm
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="workers share no table on Windows")
 
 
-def limits(
-    folder: Path, workers: int, limit: int = 1, queue: int = 9, wait: float = 60
-) -> list[SharedConcurrencyLimit]:
+def limits(folder: Path, workers: int, limit: int = 1, queue: int = 9, wait: float = 60) -> list[ConcurrencyLimit]:
     """One limit, as several workers have it; here all of them are in one process."""
     rows = [WorkerTable(folder, workers).find_row("law") for _ in range(workers)]
-    return [SharedConcurrencyLimit(limit, queue, wait, row) for row in rows]
+    return [ConcurrencyLimit(limit, queue, wait, row) for row in rows]
 
 
 def test_rows_have_the_same_numbers_in_every_worker_however_many_there_are(tmp_path: Path) -> None:
@@ -55,7 +53,7 @@ def test_rows_have_the_same_numbers_in_every_worker_however_many_there_are(tmp_p
     early.common[3] = 7.0
     early.own[2], other.find_row("key 0").own[2] = 1.0, 2.0
     assert other.find_row("key 0").common[3] == 7.0
-    assert early.list_all(2)[:3] == other.find_row("key 0").list_all(2)[:3] == [1.0, 2.0, 0.0]
+    assert list(early.every[2][:3]) == list(other.find_row("key 0").every[2][:3]) == [1.0, 2.0, 0.0]
 
 
 def test_places_are_those_of_all_workers_and_first_come_is_first_served(tmp_path: Path) -> None:
@@ -63,7 +61,7 @@ def test_places_are_those_of_all_workers_and_first_come_is_first_served(tmp_path
         one, other = limits(tmp_path, 2)
         served: list[str] = []
 
-        async def visit(limit: SharedConcurrencyLimit, name: str) -> None:
+        async def visit(limit: ConcurrencyLimit, name: str) -> None:
             await limit.acquire()
             served.append(name)
             assert (one.in_use, other.in_use) == (1, 1)
@@ -98,7 +96,7 @@ def test_places_of_three_workers_are_never_overdrawn_nor_lost(
         workers = limits(tmp_path_factory.mktemp("table"), 3, limit, queue=100)
         inside = served = 0
 
-        async def visit(worker: SharedConcurrencyLimit, turns: int) -> None:
+        async def visit(worker: ConcurrencyLimit, turns: int) -> None:
             nonlocal inside, served
             await worker.acquire()
             inside += 1
@@ -178,10 +176,10 @@ def test_a_gateway_of_one_worker_and_a_machine_without_locks_count_by_themselves
         name="law", base_url="http://127.0.0.1:1/v1", concurrency={"limit": 5, "queue": 3}, system_prompt="\ud800"
     )  # type: ignore[arg-type]
     monkeypatch.setenv(VARIABLE, str(tmp_path))
-    assert not isinstance(Expert.from_config(config, 1).concurrency, SharedConcurrencyLimit)
+    assert not Expert.from_config(config, 1).concurrency.is_shared
     assert list(tmp_path.iterdir()) == []
     shared = Expert.from_config(config, 2).concurrency
-    assert isinstance(shared, SharedConcurrencyLimit) and shared.limit == 5
+    assert shared.is_shared and shared.limit == 5
     monkeypatch.setattr(tables, "fcntl", None)
     assert Expert.from_config(config, 2).concurrency.limit == 3
 
@@ -208,7 +206,7 @@ from ir3de_gateway.experts.snapshot import Expert
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), int(sys.argv[1])))
 config = ExpertConfig(name="law", base_url="http://127.0.0.1:1/v1", concurrency={"limit": 5})
-print(type(Expert.from_config(config, 2).concurrency).__name__)
+print(Expert.from_config(config, 2).concurrency.is_shared)
 """
 
 
@@ -219,7 +217,7 @@ def test_on_a_full_disk_each_worker_counts_by_itself(tmp_path: Path, room: int) 
         command, env={**environment, VARIABLE: str(tmp_path)}, capture_output=True, text=True, timeout=60
     )
     shares = room == 1_000_000
-    assert done.stdout.split() == ["SharedConcurrencyLimit" if shares else "ConcurrencyLimit"], done.stderr
+    assert done.stdout.split() == [str(shares)], done.stderr
     assert ("workers cannot share numbers" in done.stderr) != shares
 
 
@@ -231,7 +229,7 @@ row = WorkerTable(Path(sys.argv[1]), 4).find_row("law")
 for _ in range(3000):
     with row.table.lock:
         row.common[0] += 1.0
-        is_free = sum(row.list_all(0)) < 3
+        is_free = sum(row.every[0]) < 3
         if is_free:
             row.own[0] += 1.0
             row.common[1] += 1.0
@@ -258,11 +256,11 @@ def test_counting_in_four_processes_is_exact_and_the_dead_leave_nothing(tmp_path
         counted, now, most = row.common[:3]
         assert (counted, now) == (4 * 3000, 0)
         assert most <= 3  # at once; fewer if the machine is busy
-        assert sum(row.list_all(0)) == 2.0
+        assert sum(row.every[0]) == 2.0
         workers[0].kill()
         workers[0].wait()
         assert eventually(table.clear_dead_workers)
-        assert sum(row.list_all(0)) == 0.0
+        assert sum(row.every[0]) == 0.0
     finally:
         for worker in workers:
             worker.kill()

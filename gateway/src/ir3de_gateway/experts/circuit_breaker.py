@@ -58,12 +58,17 @@ class CircuitBreaker:
         clock: Callable[[], float] = monotonic,
         cells: Cells | None = None,
         lock: AbstractContextManager[object] | None = None,
+        on_closed: Callable[[], None] = lambda: None,
     ) -> None:
-        """With `cells` and their `lock`, several workers have one breaker; `clock` must then be the machine's."""
+        """With `cells` and their `lock`, several workers have one breaker; `clock` must then be the machine's.
+
+        `on_closed` is called when a probe closes it.
+        """
         self._allowed, self._rest, self._clock = failures, rest, clock
         self._max_retry_after, self._cooldown = max_retry_after, cooldown
         self._cells: Cells = [0.0] * CELLS if cells is None else cells
         self._lock = nullcontext() if lock is None else lock
+        self._on_closed = on_closed
         self._failed_requests: set[int] = set()  # those of the present row of failures
         self._overloads = 0  # in a row
 
@@ -117,6 +122,7 @@ class CircuitBreaker:
         with self._lock:
             cells[_FAILURES] = self._allowed - 1.0
             cells[_PROBE_AT] = cells[_PROBE_TICKET] = 0.0
+        self._on_closed()
 
     def record_success(self, ticket: int | None = None) -> None:
         """A good answer has come to its end. It began long ago, perhaps: an open breaker stays open until its probe."""

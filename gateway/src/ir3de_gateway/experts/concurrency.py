@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from math import ceil, inf
 from time import monotonic
 
-from ir3de_gateway.store.numbers import Row
+from ir3de_gateway.store.numbers import LoneTable, Row
 
 POLL_INTERVAL_S = 0.01  # between two looks for a slot that another worker has freed
+
+_IN_USE, _WAITING, _OLDEST = range(3)  # of each worker; the oldest is when its first waiter arrived
 
 
 class LimitReached(Exception):  # noqa: N818 - a state of the expert, not a mistake
@@ -24,20 +26,32 @@ class _Waiter:
 
 
 class ConcurrencyLimit:
-    """How many requests an expert gets at once: `acquire` waits in a FIFO queue, `release` wakes the next waiter."""
+    """How many requests an expert gets at once: `acquire` waits in a FIFO queue, `release` wakes the next waiter.
 
-    def __init__(self, limit: int, queue: int, wait: float) -> None:
+    A row of the workers' table holds the slots that each of them uses. The request that has waited longest gets the
+    next slot, in whichever worker. A worker cannot wake a request of another one: if the row is shared, the first
+    waiter of each worker polls every few milliseconds.
+    """
+
+    def __init__(self, limit: int, queue: int, wait: float, row: Row | None = None) -> None:
         self.limit, self._queue_length, self.wait = limit, queue, wait
-        self._in_use = 0
+        self._row = LoneTable().create_row() if row is None else row
         self._waiters: deque[_Waiter] = deque()
+        self._poll_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether it is the limit of all workers together."""
+        return self._row.table.is_shared
 
     @property
     def in_use(self) -> int:
-        return self._in_use
+        self._row.table.clear_dead_workers()
+        return int(sum(self._row.every[_IN_USE]))
 
     @property
     def waiting(self) -> int:
-        return len(self._waiters)
+        return int(sum(self._row.every[_WAITING]))
 
     @property
     def waiting_here(self) -> int:
@@ -46,7 +60,7 @@ class ConcurrencyLimit:
 
     async def acquire(self) -> None:
         """Wait for a free slot, or raise `LimitReached`."""
-        if not self._waiters and self._take():
+        if self.try_acquire():
             return
         waiter = _Waiter(asyncio.get_running_loop().create_future(), monotonic())
         if not self._enter(waiter):
@@ -59,7 +73,7 @@ class ConcurrencyLimit:
                 self.release()  # the slot was assigned just as the wait ended
             elif waiter in self._waiters:
                 self._waiters.remove(waiter)
-                self._queue_changed()
+                self._note_queue()
             if isinstance(error, TimeoutError):
                 raise LimitReached from error
             raise
@@ -75,82 +89,25 @@ class ConcurrencyLimit:
             self._give_back()
 
     def _pass_on(self) -> bool:
-        """Pass a taken slot to the next waiter; False if there is none."""
-        while self._waiters and self._is_next():
+        """Pass a taken slot to the next waiter; False if there is none, or if one elsewhere has waited longer."""
+        while self._waiters and not self._is_older_elsewhere():
             waiter = self._waiters.popleft()
-            self._queue_changed()
+            self._note_queue()
             if not waiter.turn.done():
                 waiter.turn.set_result(None)
                 return True
         return False
 
-    # overridden if all workers share the limit
-
     def _take(self) -> bool:
         """Take a slot if one is free and no other request has waited longer."""
-        if self._in_use >= self.limit:
-            return False
-        self._in_use += 1
-        return True
-
-    def _give_back(self) -> None:
-        self._in_use -= 1
-
-    def _enter(self, waiter: _Waiter) -> bool:
-        """Join the queue if it is not full."""
-        if len(self._waiters) >= self._queue_length:
-            return False
-        self._waiters.append(waiter)
-        return True
-
-    def _is_next(self) -> bool:
-        """Whether the first waiter here has waited longest."""
-        return True
-
-    def _queue_changed(self) -> None:
-        """Called when the queue changes."""
-
-
-def create_limit(limit: int, queue: int, wait: float, workers: int, row: Row | None) -> ConcurrencyLimit:
-    """A limit for all workers together; where workers cannot share one, each has its part."""
-    if row is not None:
-        return SharedConcurrencyLimit(limit, queue, wait, row)
-    return ConcurrencyLimit(ceil(limit / workers), ceil(queue / workers), wait)
-
-
-_IN_USE, _WAITING, _OLDEST = range(3)  # of each worker; the oldest is when its first waiter arrived
-
-
-class SharedConcurrencyLimit(ConcurrencyLimit):
-    """A limit of all workers together: a row of their table holds the slots that each of them uses.
-
-    The request that has waited longest gets the next slot, in whichever worker. A worker cannot wake a request of
-    another one: the first waiter of each worker polls every few milliseconds.
-    """
-
-    def __init__(self, limit: int, queue: int, wait: float, row: Row) -> None:
-        super().__init__(limit, queue, wait)
-        self._row = row
-        self._poll_timer: asyncio.TimerHandle | None = None
-
-    @property
-    def in_use(self) -> int:
-        self._row.table.clear_dead_workers()
-        return int(sum(self._row.list_all(_IN_USE)))
-
-    @property
-    def waiting(self) -> int:
-        return int(sum(self._row.list_all(_WAITING)))
-
-    def _take(self) -> bool:
         return self._try_take() or (self._row.table.clear_dead_workers() and self._try_take())
 
     def _try_take(self) -> bool:
         row = self._row
         with row.table.lock:
-            if sum(row.list_all(_IN_USE)) >= self.limit:
+            if sum(row.every[_IN_USE]) >= self.limit:
                 return False
-            if any(row.list_all(_OLDEST)) and self._is_older_elsewhere():
+            if any(row.every[_OLDEST]) and self._is_older_elsewhere():
                 return False
             row.own[_IN_USE] += 1.0
             return True
@@ -159,28 +116,31 @@ class SharedConcurrencyLimit(ConcurrencyLimit):
         self._row.own[_IN_USE] -= 1.0  # only this worker writes it, so no lock is needed
 
     def _enter(self, waiter: _Waiter) -> bool:
+        """Join the queue if it is not full."""
         with self._row.table.lock:
-            if sum(self._row.list_all(_WAITING)) >= self._queue_length:
+            if sum(self._row.every[_WAITING]) >= self._queue_length:
                 return False
             self._waiters.append(waiter)
-            self._queue_changed()
+            self._note_queue()
         if self._poll_timer is None:
-            self._poll_timer = asyncio.get_running_loop().call_later(POLL_INTERVAL_S, self._poll)
+            self._schedule_poll()
         return True
-
-    def _is_next(self) -> bool:
-        return not self._is_older_elsewhere()
 
     def _is_older_elsewhere(self) -> bool:
         """Whether another worker has an earlier waiter. An overdue one is ignored: its worker may hang."""
         arrived = self._waiters[0].arrived if self._waiters else inf
         overdue = monotonic() - self.wait
-        return any(overdue < oldest < arrived for oldest in self._row.list_all(_OLDEST) if oldest)
+        return any(overdue < oldest < arrived for oldest in self._row.every[_OLDEST] if oldest)
 
-    def _queue_changed(self) -> None:
+    def _note_queue(self) -> None:
+        """Tell other workers how long the queue is, and since when its first waiter waits."""
         own = self._row.own
         own[_WAITING] = float(len(self._waiters))
         own[_OLDEST] = self._waiters[0].arrived if self._waiters else 0.0
+
+    def _schedule_poll(self) -> None:
+        if self._row.table.is_shared:
+            self._poll_timer = asyncio.get_running_loop().call_later(POLL_INTERVAL_S, self._poll)
 
     def _poll(self) -> None:
         self._poll_timer = None
@@ -189,4 +149,10 @@ class SharedConcurrencyLimit(ConcurrencyLimit):
                 self._give_back()
                 break
         if self._waiters:
-            self._poll_timer = asyncio.get_running_loop().call_later(POLL_INTERVAL_S, self._poll)
+            self._schedule_poll()
+
+
+def create_limit(limit: int, queue: int, wait: float, workers: int, row: Row) -> ConcurrencyLimit:
+    """A limit for all workers together; where workers cannot share one, each has its part."""
+    parts = 1 if row.table.is_shared else workers
+    return ConcurrencyLimit(ceil(limit / parts), ceil(queue / parts), wait, row)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
 from time import monotonic
@@ -52,12 +52,8 @@ class Expert:
     @classmethod
     def from_config(cls, config: ExpertConfig, workers: int = 1) -> Expert:
         """The limits are for all workers together; where workers cannot share them, each has its part."""
-        settings = config.breaker.model_dump()
         row = find_worker_row(f"expert {config!r}", workers)  # a changed configuration starts with fresh numbers
-        if row is None:
-            breaker = CircuitBreaker(**settings)
-        else:
-            breaker = CircuitBreaker(**settings, cells=row.common, lock=row.table.lock)
+        breaker = CircuitBreaker(**config.breaker.model_dump(), cells=row.common, lock=row.table.lock)
         return cls(config, create_limit(**config.concurrency.model_dump(), workers=workers, row=row), breaker)
 
     def leave(self) -> None:
@@ -201,11 +197,12 @@ class Replica(Expert):
         self.turn = 0.0  # when its next request would be due if none were in flight, in requests of weight 1
         self.credit = 0.0  # towards its next part in a choice, while it is warming
         self._row = find_worker_row(f"replica {own.base_url} of {config!r}", workers)
-        self._cells: Cells = [0.0] * (CELLS + 3) if self._row is None else self._row.common
-        self._own: Cells = [0.0] if self._row is None else self._row.own
-        self.lock: AbstractContextManager[object] = nullcontext() if self._row is None else self._row.table.lock
+        self._cells: Cells = self._row.common
+        self.lock: AbstractContextManager[object] = self._row.table.lock
         settings = config.breaker.model_dump()
-        breaker = _ReplicaBreaker(self.begin_warming, **settings, cells=self._cells, lock=self.lock, clock=monotonic)
+        breaker = CircuitBreaker(
+            **settings, clock=monotonic, cells=self._cells, lock=self.lock, on_closed=self.begin_warming
+        )
         super().__init__(config.model_copy(update=changes), concurrency, breaker)
 
     # requests in flight ------------------------------------------------------------------------------------------
@@ -213,19 +210,18 @@ class Replica(Expert):
     @property
     def in_flight(self) -> int:
         """The number of its requests, over all workers."""
-        return int(self._own[_IN_FLIGHT] if self._row is None else sum(self._row.list_all(_IN_FLIGHT)))
+        return int(sum(self._row.every[_IN_FLIGHT]))
 
     def begin(self) -> None:
         """It gets a request."""
-        self._own[_IN_FLIGHT] += 1.0  # only this worker writes it, so no lock is needed
+        self._row.own[_IN_FLIGHT] += 1.0  # only this worker writes it, so no lock is needed
 
     def leave(self) -> None:
-        self._own[_IN_FLIGHT] -= 1.0
+        self._row.own[_IN_FLIGHT] -= 1.0
 
     def clear_dead_workers(self) -> None:
         """Drop the requests of workers that have died."""
-        if self._row is not None:
-            self._row.table.clear_dead_workers()
+        self._row.table.clear_dead_workers()
 
     # state -------------------------------------------------------------------------------------------------------
 
@@ -336,20 +332,6 @@ class Replica(Expert):
             self.breaker.close()
             self.begin_warming()
         return (before < 0.0) != (after < 0.0)
-
-
-class _ReplicaBreaker(CircuitBreaker):
-    """A breaker that calls `on_closed` when a probe closes it."""
-
-    def __init__(self, on_closed: Callable[[], None], /, **settings: Any) -> None:
-        super().__init__(**settings)
-        self._on_closed = on_closed
-
-    def record_beginning(self, ticket: int | None = None) -> None:
-        was_open = self.is_open
-        super().record_beginning(ticket)
-        if was_open and not self.is_open:
-            self._on_closed()
 
 
 class _JointBreaker(CircuitBreaker):

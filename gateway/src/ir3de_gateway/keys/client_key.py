@@ -13,7 +13,7 @@ from time import time
 from ir3de_gateway.api_errors import ApiError
 from ir3de_gateway.headers import HeaderList
 from ir3de_gateway.keys.keys_file import SCOPES
-from ir3de_gateway.store.limits import Charge, Limits, LimitStore, Rates, Rejection, Spending
+from ir3de_gateway.store.limits import Charge, FileLimits, Limits, Rates, Rejection, Spending
 from ir3de_gateway.store.numbers import DamagedNumbersError
 
 NO_LIMITS = Limits()
@@ -40,7 +40,7 @@ class ClientKey:
     limits: Limits = NO_LIMITS
     expires_at: float = inf  # seconds since 1970
     is_disabled: bool = False
-    store: LimitStore | None = field(default=None, repr=False)  # None where nothing is counted
+    store: FileLimits | None = field(default=None, repr=False)  # None where nothing is counted
 
     def check(self, scope: str) -> None:
         """Raise an `ApiError` if the key is no longer valid or lacks the scope; an empty scope needs none."""
@@ -89,7 +89,7 @@ class Lease:
 
     __slots__ = ("_instead", "_rates", "_store", "is_open", "key", "measure", "reserved")
 
-    def __init__(self, key: ClientKey, store: LimitStore, admitted: Charge) -> None:
+    def __init__(self, key: ClientKey, store: FileLimits, admitted: Charge) -> None:
         self.key, self._store, self.reserved = key, store, admitted
         self._instead: Charge | None = None  # of an earlier request, whose usage is known only now
         self._rates: Rates | None = None

@@ -19,7 +19,7 @@ from ir3de_gateway.config.experts import read_variable
 from ir3de_gateway.config.models import Server
 from ir3de_gateway.keys.client_key import ANYBODY, ClientKey, build_unreadable_error
 from ir3de_gateway.keys.keys_file import KeyEntry, KeysFile, parse_moment, read_keys_file
-from ir3de_gateway.store.limits import Limits, LimitStore
+from ir3de_gateway.store.limits import FileLimits, Limits
 from ir3de_gateway.store.numbers import DamagedNumbersError
 from ir3de_gateway.store.usage import REQUESTS, TOKENS, Used
 from ir3de_gateway.store.workers import WorkerNotes, get_worker_folder, is_first_report
@@ -47,7 +47,7 @@ def list_environment_keys(server: Server) -> list[tuple[str, str]]:
 class KeyRegistry:
     """The keys by their hashes. A new keys file replaces all of them at once; an invalid one changes nothing."""
 
-    def __init__(self, server: Server, limits: LimitStore | None = None) -> None:
+    def __init__(self, server: Server, limits: FileLimits | None = None) -> None:
         """`limits` counts what keys use; without it, nothing is counted."""
         self.path = None if server.keys_file is None else Path(server.keys_file)
         self._store = limits

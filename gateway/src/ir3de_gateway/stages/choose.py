@@ -39,7 +39,7 @@ from ir3de_gateway.stages.choice import (
 )
 from ir3de_gateway.stages.read import read_prompt
 from ir3de_gateway.stages.values import Chosen, Received
-from ir3de_gateway.store.pins import PinStore, build_unknown_error
+from ir3de_gateway.store.pins import StoredPins, build_unknown_error
 from ir3de_gateway.wire import FORMATS
 from ir3de_gateway.wire.formats import PassthroughFormat, is_object_id
 
@@ -95,7 +95,7 @@ def route_turns(router: Router, turns: Sequence[str], weights: Costs | None = No
 
 
 def choose_expert(
-    snapshot: Snapshot, model: str, prompt: Prompt, controls: Controls, pins: PinStore, routed: Routed | None = None
+    snapshot: Snapshot, model: str, prompt: Prompt, controls: Controls, pins: StoredPins, routed: Routed | None = None
 ) -> Choice:
     """The choice for a request that is routed, or an `ApiError`: no such model, or no expert may answer.
 
@@ -192,7 +192,7 @@ def _build_rejection(eligible: Sequence[Expert]) -> ApiError:
     return ApiError(422, message, "out_of_domain", "model", headers=headers)
 
 
-def _find_owner(snapshot: Snapshot, prompt: Prompt, pins: PinStore) -> str | None:
+def _find_owner(snapshot: Snapshot, prompt: Prompt, pins: StoredPins) -> str | None:
     """The expert whose server has the answer that the request continues, if that is known."""
     routing = snapshot.config.routing
     if not routing.pinning.stored_ttl or routing.shadow is not None:
@@ -219,7 +219,7 @@ def build_response_pin(response_id: str) -> str:
     return f"response {response_id}"
 
 
-def _find_pinned(candidates: Candidates, pins: PinStore, routed: Routed) -> Expert | None:
+def _find_pinned(candidates: Candidates, pins: StoredPins, routed: Routed) -> Expert | None:
     """The conversation's expert, unless the router is sure of another one. Tool loops and follow-ups always stay."""
     pinning, decision = candidates.snapshot.config.routing.pinning, routed.decision
     if not pinning.ttl or (name := pins.get(candidates.controls.session)) is None:
@@ -291,7 +291,7 @@ def preview(
     snapshot: Snapshot,
     messages: Sequence[Any],
     decision: Decision,
-    pins: PinStore,
+    pins: StoredPins,
     key: ClientKey,
     weights: Mapping[str, float] | None,
     *,

@@ -15,18 +15,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from ir3de_gateway.store.limits import FileLimits, LimitStore
-from ir3de_gateway.store.pins import PinStore, create_pins
-from ir3de_gateway.store.workers import CountStore, WorkerPlace, get_worker_folder
+from ir3de_gateway.store.limits import FileLimits
+from ir3de_gateway.store.pins import StoredPins, create_pins
+from ir3de_gateway.store.workers import WorkerPlace, get_worker_folder
 
 
 @dataclass(frozen=True)
 class Store:
-    """The parts of a store. Each is a protocol of its own, because each has its own readers."""
+    """The parts of a store."""
 
-    pins: PinStore
-    limits: LimitStore | None = None  # None where keys are not counted
-    counts: CountStore | None = None  # None where a worker serves alone
+    pins: StoredPins
+    limits: FileLimits | None = None  # None where keys are not counted
+    counts: WorkerPlace | None = None  # None where a worker serves alone
 
     def close(self) -> None:
         for part in (self.pins, self.limits, self.counts):

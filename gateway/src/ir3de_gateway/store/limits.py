@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from ir3de_gateway.store.numbers import NumberFile, NumberRow, Row, check_numbers, find_worker_row
 from ir3de_gateway.store.usage import (
@@ -94,73 +94,33 @@ class KeyUsage(NamedTuple):
     by_expert: dict[str, Totals]
 
 
-class LimitStore(Protocol):
-    """Counts what keys use. Each operation is atomic, is one round trip, and gets the time in seconds since 1970.
-
-    An operation on damaged numbers raises a `DamagedNumbersError`.
-    """
-
-    def admit(self, key: str, limits: Limits, now: float, *, spends: bool = True) -> Rejection | Charge:
-        """Count a request that begins, or return the limit that has been reached.
-
-        Limits of tokens and cost are for requests that spend some.
-        """
-        ...
-
-    def reserve(self, key: str, limits: Limits, bound: Charge, now: float) -> Rejection | None:
-        """Reserve the most that an admitted request can take; if a limit was reached meanwhile, uncount the request."""
-        ...
-
-    def settle(
-        self,
-        key: str,
-        limits: Limits,
-        reserved: Charge,
-        spent: Spending | None,
-        now: float,
-        *,
-        instead: Charge | None = None,
-    ) -> Rates:
-        """End a request: charge what it took in place of its reservation, or of an earlier charge (`instead`).
-
-        The result is how much of the minute is left.
-        """
-        ...
-
-    def read_rates(self, key: str, limits: Limits, now: float) -> Rates:
-        """How much of the minute is left."""
-        ...
-
-    def read_usage(self, key: str, now: float, experts: Iterable[str] = ()) -> KeyUsage: ...
-
-    def close(self) -> None: ...
-
-
 class _Account:
     """Where the numbers of one key are."""
 
-    __slots__ = ("by_expert", "own", "row", "slots")
+    __slots__ = ("by_expert", "row", "slots")
 
-    def __init__(self, row: NumberRow, slots: Row | None) -> None:
+    def __init__(self, row: NumberRow, slots: Row) -> None:
         self.row, self.slots = row, slots
-        self.own = [0.0, 0.0, 0.0]  # requests in flight here, and what they have reserved
         self.by_expert: dict[str, NumberRow] = {}
 
     def sum(self, kind: int) -> float:
         """Over all workers."""
-        return self.own[kind] if self.slots is None else sum(self.slots.list_all(kind))
+        return sum(self.slots.every[kind])
 
     def add(self, requests: int, tokens: float, cost: float) -> None:
-        self.own = own = [self.own[0] + requests, self.own[1] + tokens, self.own[2] + cost]
-        if self.slots is not None:
-            for kind in range(3):
-                self.slots.own[kind] = own[kind]
+        """Count requests in flight here, and what they have reserved."""
+        own = self.slots.own
+        own[_IN_FLIGHT] += requests
+        own[_RESERVED_TOKENS] += tokens
+        own[_RESERVED_COST] += cost
 
 
 class FileLimits:
-    """A `LimitStore` in two files of the state folder; without a folder, its numbers end with the process.
+    """Counts what keys use, in two files of the state folder; without a folder, the numbers end with the process.
 
-    What requests in flight have reserved is in the memory that workers share: it ends with its worker.
+    Each operation is atomic, is one round trip, and gets the time in seconds since 1970. On damaged numbers it raises a
+    `DamagedNumbersError`. What requests in flight have reserved is in the memory that workers share: it ends with its
+    worker.
     """
 
     def __init__(self, folder: Path | None, workers: int) -> None:
@@ -171,10 +131,14 @@ class FileLimits:
         self._accounts: dict[str, _Account] = {}
 
     def admit(self, key: str, limits: Limits, now: float, *, spends: bool = True) -> Rejection | Charge:
+        """Count a request that begins, or return the limit that has been reached.
+
+        Limits of tokens and cost are for requests that spend some.
+        """
         account = self._accounts.get(key) or self._open_account(key)
         found = self._admit(account, limits, now, spends)
         is_by_others = isinstance(found, Rejection) and (found.reserved > 0 or found.limit == "concurrent")
-        if is_by_others and account.slots is not None and account.slots.table.clear_dead_workers():
+        if is_by_others and account.slots.table.clear_dead_workers():
             return self._admit(account, limits, now, spends)
         return found
 
@@ -196,6 +160,7 @@ class FileLimits:
             return Charge(0, 0.0, usage.second)
 
     def reserve(self, key: str, limits: Limits, bound: Charge, now: float) -> Rejection | None:
+        """Reserve the most that an admitted request can take; if a limit was reached meanwhile, uncount the request."""
         account = self._accounts.get(key) or self._open_account(key)
         with self._file.lock:
             numbers = self._file.read(account.row)
@@ -219,6 +184,10 @@ class FileLimits:
         *,
         instead: Charge | None = None,
     ) -> Rates:
+        """End a request: charge what it took in place of its reservation, or of an earlier charge (`instead`).
+
+        The result is how much of the minute is left.
+        """
         account = self._accounts.get(key) or self._open_account(key)
         charged = instead if instead is not None and spent is not None else reserved
         tokens, cost = (0, 0.0) if spent is None else (spent.tokens, spent.cost)
@@ -248,6 +217,7 @@ class FileLimits:
         self._expert_file.write(row, numbers)
 
     def read_rates(self, key: str, limits: Limits, now: float) -> Rates:
+        """How much of the minute is left."""
         account = self._accounts.get(key) or self._open_account(key)
         with self._file.lock:
             usage = Usage(self._file.read(account.row), now)
@@ -255,8 +225,7 @@ class FileLimits:
 
     def read_usage(self, key: str, now: float, experts: Iterable[str] = ()) -> KeyUsage:
         account = self._accounts.get(key) or self._open_account(key)
-        if account.slots is not None:
-            account.slots.table.clear_dead_workers()
+        account.slots.table.clear_dead_workers()
         with self._file.lock:
             usage = Usage(self._file.read(account.row), now)
             rows = {name: account.by_expert.get(name) or self._find_expert(key, account, name) for name in experts}

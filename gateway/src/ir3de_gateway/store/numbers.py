@@ -278,26 +278,38 @@ def _build_header(width: int) -> bytes:
 
 
 class Row:
-    """The numbers of one name: `common` of all workers, `own` of this one."""
+    """The numbers of one name: `common` of all workers, `own` of this one, and by their places those of `every` one."""
 
-    def __init__(self, table: WorkerTable, cells: memoryview[float]) -> None:
+    def __init__(self, table: WorkerTable | LoneTable, cells: memoryview[float]) -> None:
         self.table = table
         self.common, workers = cells[:COMMON_CELLS], cells[COMMON_CELLS:]
-        self._all = [workers[kind * table.columns : (kind + 1) * table.columns] for kind in range(OWN_CELLS)]
+        self.every = [workers[kind * table.columns : (kind + 1) * table.columns] for kind in range(OWN_CELLS)]
         self.own = workers[table.number :: table.columns]
 
-    def list_all(self, kind: int) -> list[float]:
-        """That number of every worker; 0 where there is none."""
-        return self._all[kind].tolist()  # type: ignore[return-value] # the stubs know integers only
-
     def clear_worker(self, number: int) -> None:
-        for numbers in self._all:
+        for numbers in self.every:
             numbers[number] = 0.0
+
+
+class LoneTable:
+    """The table of a worker that counts alone. Its rows end with those who have them."""
+
+    is_shared, number, columns = False, 0, 1
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+
+    def create_row(self) -> Row:
+        return Row(self, memoryview(bytearray(8 * (COMMON_CELLS + OWN_CELLS))).cast("d"))
+
+    def clear_dead_workers(self) -> bool:
+        return False
 
 
 class WorkerTable(_RowFile):
     """The table of one gateway, as one of its workers has it."""
 
+    is_shared = True
     _rows_at_once = _ROWS_AT_ONCE
 
     def __init__(self, folder: Path, workers: int) -> None:
@@ -331,7 +343,7 @@ class WorkerTable(_RowFile):
         self._checked = monotonic()
         found = False
         with self.lock:
-            for number, is_taken in enumerate(self._taken.list_all(0)):
+            for number, is_taken in enumerate(self._taken.every[0]):
                 if is_taken and number != self.number and not self._place.is_alive(number):
                     self._clear_column(number)
                     found = True
@@ -349,14 +361,14 @@ class WorkerTable(_RowFile):
         return Row(self, self._cells[first : first + self.width])
 
 
-def find_worker_row(name: str, workers: int) -> Row | None:
+def find_worker_row(name: str, workers: int) -> Row:
     """The row of that name in the table of this process's gateway.
 
-    None if there is one worker, or where workers cannot share a table: on Windows, or on a full disk.
+    It is this worker's alone if no other serves, or where workers cannot share a table: on Windows, on a full disk.
     """
     folder = get_worker_folder() if workers > 1 else None
     if folder is None or fcntl is None:
-        return None
+        return LoneTable().create_row()
     try:
         table = _open_table(folder, workers)
         if table.number < table.columns:
@@ -365,7 +377,7 @@ def find_worker_row(name: str, workers: int) -> Row | None:
     except OSError as error:
         problem = error.strerror or str(error)
     _log.warning("this worker limits its requests by itself, because workers cannot share numbers: %s", problem)
-    return None
+    return LoneTable().create_row()
 
 
 @cache

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from time import monotonic, sleep, time
-from typing import Any, Protocol
+from typing import Any
 
 from ir3de_gateway.api_errors import ApiError
 from ir3de_gateway.store.workers import PAGE_BYTES, WRITE_WAIT_S, is_first_report, open_database
@@ -44,33 +44,12 @@ _PUT = "INSERT OR REPLACE INTO pins VALUES (?, ?, ?)"
 _log = logging.getLogger("ir3de.gateway")
 
 
-class PinStore(Protocol):
-    """Values by their names, for a time. Each operation is one round trip, and other workers see it when it returns."""
-
-    def get(self, name: str) -> str | None:
-        """The value of a pin, unless it has expired."""
-        ...
-
-    def put(self, name: str, value: str, seconds: float | None = None) -> None:
-        """Set a pin for so long; by default for the time of conversations."""
-        ...
-
-    def take(self, name: str) -> str | None:
-        """The value, for the one caller of all workers that removes the pin; None for the others."""
-        ...
-
-    def tidy(self) -> None:
-        """Drop what has expired. It may take a while: call it every few seconds, in a thread."""
-        ...
-
-    def close(self) -> None: ...
-
-
 class StoredPins:
     """Pins in an SQLite file, which outlive a restart; without a path, in memory.
 
-    A file holds only hashes of names. A pin that cannot be written at once, because another worker writes, is kept in
-    memory and written with the next one, or by `tidy`.
+    Each operation is one round trip, and other workers see it when it returns. A file holds only hashes of names. A pin
+    that cannot be written at once, because another worker writes, is kept in memory and written with the next one, or
+    by `tidy`.
     """
 
     def __init__(self, ttl: float, path: Path | None = None, clock: Callable[[], float] = time) -> None:
@@ -90,6 +69,7 @@ class StoredPins:
         self.tidy()
 
     def get(self, name: str) -> str | None:
+        """The value of a pin, unless it has expired."""
         key = _hash(name)
         found = self._unwritten.get(key)
         if found is None:
@@ -100,6 +80,7 @@ class StoredPins:
         return str(found[0]) if found is not None and self._clock() < found[1] else None
 
     def put(self, name: str, value: str, seconds: float | None = None) -> None:
+        """Set a pin for so long; by default for the time of conversations."""
         key, until = _hash(name), self._clock() + (self._ttl if seconds is None else seconds)
         self._has_new = True
         if not self._write_at_once(key, value, until):
@@ -123,6 +104,7 @@ class StoredPins:
             self._flushing.release()
 
     def take(self, name: str) -> str | None:
+        """The value, for the one caller of all workers that removes the pin; None for the others."""
         key = _hash(name)
         if key in self._unwritten or (found := self.get(name)) is None:
             return None
@@ -148,7 +130,10 @@ class StoredPins:
                     del self._unwritten[key]
 
     def tidy(self) -> None:
-        """Write the rest, remove what has expired and what is too much; copy the write-ahead log to the file."""
+        """Write the rest, remove what has expired and what is too much; copy the write-ahead log to the file.
+
+        It may take a while: call it every few seconds, in a thread.
+        """
         now = self._clock()
         if not self._has_new and now < self._purge_at:
             return
@@ -264,7 +249,7 @@ def scope_session(session: str, key: str) -> str:
 class StoredObjects:
     """The stored objects of one key; `replica` is the address that answers now, of an expert with several."""
 
-    def __init__(self, pins: PinStore, key: str, seconds: float, replica: str = "") -> None:
+    def __init__(self, pins: StoredPins, key: str, seconds: float, replica: str = "") -> None:
         self._pins, self._key, self._seconds, self._replica = pins, key, seconds, replica
 
     def find(self, kind: str, object_id: str) -> str | None:

@@ -13,7 +13,6 @@ from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import sleep
-from typing import Protocol
 
 try:
     import fcntl
@@ -56,31 +55,12 @@ def get_worker_folder() -> Path | None:
     return Path(named) if named and Path(named).is_dir() else None
 
 
-class CountStore(Protocol):
-    """What each worker publishes for the others, such as its counts. Errors are those of `sqlite3`, or `OSError`."""
-
-    number: int  # of this worker
-
-    def publish(self, text: str) -> None:
-        """Replace the text of this worker. It stays after the worker has ended, until its number is taken again."""
-        ...
-
-    def read_published(self) -> dict[int, str]:
-        """What all workers have published, by their numbers."""
-        ...
-
-    def is_alive(self, number: int) -> bool:
-        """Whether the worker of that number still runs."""
-        ...
-
-    def close(self) -> None: ...
-
-
 class WorkerPlace:
-    """A `CountStore` in a folder, with a number that no other living worker has.
+    """A worker's place in a folder: a number that no other living worker has, and a text that all others can read.
 
-    Each number is a file, which its worker keeps locked: it is free again when the process ends, however it ends. On
-    Windows, which has no such locks, the number is that of the process, and every worker counts as alive.
+    Errors are those of `sqlite3`, or `OSError`. Each number is a file, which its worker keeps locked: it is free again
+    when the process ends, however it ends. On Windows, which has no such locks, the number is that of the process, and
+    every worker counts as alive.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -94,6 +74,7 @@ class WorkerPlace:
             os.close(file)
 
     def is_alive(self, number: int) -> bool:
+        """Whether the worker of that number still runs."""
         if fcntl is None or number == self.number:
             return True
         try:
@@ -108,9 +89,11 @@ class WorkerPlace:
             os.close(file)
 
     def publish(self, text: str) -> None:
+        """Replace the text of this worker. It stays after the worker has ended, until its number is taken again."""
         self._open_notes().write(f"worker {self.number}", text)
 
     def read_published(self) -> dict[int, str]:
+        """What all workers have published, by their numbers."""
         return {int(name.split()[1]): text for name, text in self._open_notes().read("worker ").items()}
 
     def _open_notes(self) -> WorkerNotes:

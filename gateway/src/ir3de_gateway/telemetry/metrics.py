@@ -19,7 +19,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from ir3de import __version__
 from ir3de_gateway.exchange_record import REFUSAL_LABELS, ExchangeRecord, Outcome
-from ir3de_gateway.store.workers import CountStore
+from ir3de_gateway.store.workers import WorkerPlace
 from ir3de_gateway.telemetry.counts import PROCESS_COUNTS, Counter, Counts, Dump, KeyMetrics, build_budget_metrics
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Metrics:
     A new counter is one line here; `metrics.resends["law"] += 1` counts.
     """
 
-    def __init__(self, live: LiveSnapshot, shared: CountStore | None = None) -> None:
+    def __init__(self, live: LiveSnapshot, shared: WorkerPlace | None = None) -> None:
         self._live, self._shared = live, shared
         self.keys: KeyRegistry | None = None  # where there is a keys file
         counts = self._counts = Counts()
@@ -171,7 +171,7 @@ class Metrics:
         if self._shared is not None:
             self._write(self._shared)
 
-    def _write(self, shared: CountStore) -> None:
+    def _write(self, shared: WorkerPlace) -> None:
         text = json.dumps(self._own)
         if text == self._published:
             return
@@ -181,7 +181,7 @@ class Metrics:
         except (sqlite3.Error, OSError) as error:
             self._warn("other workers do not see this one's metrics", error)
 
-    def _read_published(self, shared: CountStore) -> dict[int, Dump]:
+    def _read_published(self, shared: WorkerPlace) -> dict[int, Dump]:
         try:
             return {number: json.loads(text) for number, text in shared.read_published().items()}
         except (sqlite3.Error, OSError, ValueError) as error:

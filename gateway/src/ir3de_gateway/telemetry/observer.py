@@ -19,7 +19,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ir3de_gateway.exchange_record import ExchangeRecord, Outcome
-from ir3de_gateway.store.workers import CountStore
+from ir3de_gateway.store.workers import WorkerPlace
 from ir3de_gateway.telemetry.log_lines import (
     MAX_NAME_CHARS,
     format_access_line,
@@ -66,7 +66,7 @@ _ENDPOINTS: dict[str, str] = {
 class Observer:
     """Records finished requests in metrics and logs. Errors here are logged, and never affect a request."""
 
-    def __init__(self, live: LiveSnapshot, counts: CountStore | None = None) -> None:
+    def __init__(self, live: LiveSnapshot, counts: WorkerPlace | None = None) -> None:
         self._live = live
         self._shares = counts is not None
         self.metrics = Metrics(live, counts)
