@@ -56,8 +56,10 @@ def test_the_wheel_has_the_library_and_nothing_else(wheel: Path) -> None:
     for name in (
         "py.typed",
         "corpora/background.jsonl",
+        "embedding/awkward_texts.json",
         "embedding/bundled/v1/matrix.safetensors",
         "embedding/bundled/v2/matrix.safetensors",
+        "embedding/packaged_models.toml",
     ):
         assert f"ir3de/{name}" in names
 

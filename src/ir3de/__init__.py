@@ -46,17 +46,6 @@ else:
 
 
 __all__ = [
-    "AllTokens",
-    "Average",
-    "Contribution",
-    "Conversation",
-    "Decision",
-    "Embedding",
-    "EntropyTopK",
-    "IR3DEError",
-    "PromptRidge",
-    "Router",
-    "Statistics",
-    "TokenRidge",
-    "collect",
-]
+    "AllTokens", "Average", "Contribution", "Conversation", "Decision", "Embedding", "EntropyTopK", "IR3DEError",
+    "PromptRidge", "Router", "Statistics", "TokenRidge", "collect",
+]  # fmt: skip

@@ -23,18 +23,9 @@ from pathlib import Path
 from typing import Any
 
 __all__ = [
-    "ArtifactError",
-    "EmbeddingError",
-    "EngineError",
-    "IR3DEError",
-    "InputError",
-    "MismatchError",
-    "MissingExtraError",
-    "UnknownExpertError",
-    "VersionError",
-    "describe_value",
-    "name_some",
-]
+    "ArtifactError", "EmbeddingError", "EngineError", "IR3DEError", "InputError", "MismatchError", "MissingExtraError",
+    "UnknownExpertError", "VersionError", "describe_value", "name_some",
+]  # fmt: skip
 
 FROM_WHERE = "from where you got this one"
 FOLDERS = {"ir3de": "", "ir3de-gateway": "gateway", "ir3de-lab": "lab"}  # of the distributions in a checkout

@@ -103,10 +103,10 @@ def _kill_a_worker_at_work() -> int:
     """Kill one of this process's workers that is in a task; stopped first, so that it still is."""
     while True:
         for entry in Path("/proc").iterdir():
-            if entry.name.isdecimal() and _is_ours(entry) and _title(entry).startswith(b"ray::MapBatches"):
+            if entry.name.isdecimal() and _is_ours(entry) and _title(entry).startswith(b"ray::run"):
                 worker = int(entry.name)
                 os.kill(worker, signal.SIGSTOP)
-                at_work = _title(entry).startswith(b"ray::MapBatches")
+                at_work = _title(entry).startswith(b"ray::run")
                 os.kill(worker, signal.SIGKILL if at_work else signal.SIGCONT)
                 if at_work:
                     return worker
@@ -190,10 +190,10 @@ def test_a_worker_without_ir3de_says_so() -> None:
     from ir3de.engines import ray_tasks
 
     ray.cloudpickle.register_pickle_by_value(ray_tasks)
-    travelling = ray.cloudpickle.dumps(partial(ray_tasks.run_batch, work=ray_tasks.Work("shard", "1.0", None, None)))
+    travelling = ray.cloudpickle.dumps(partial(ray_tasks.run, work=ray_tasks.Work("shard", "1.0", None)))
     script = (
         "import pickle, sys; sys.modules['ir3de'] = None; work = pickle.load(sys.stdin.buffer)\n"
-        "print(pickle.loads(work(None)['outcome'][0].as_py()))"
+        "print(pickle.loads(work(None)))"
     )
     done = subprocess.run([sys.executable, "-c", script], input=travelling, capture_output=True, check=True)
     assert b"'unfit', \"cannot import IR3DE (No module named 'ir3de.engines'" in done.stdout
@@ -238,7 +238,9 @@ def test_a_cluster_that_is_there_is_found_by_its_address(ray: ModuleType, files:
     done = subprocess.run(arguments, env=environment, capture_output=True, text=True, cwd=tmp_path)
     assert done.stderr == ""
     assert json.loads(done.stdout)["digest"] == collect_files(files / "cooking.parquet").statistics.digest
-    with pytest.raises(InputError, match=r"initialised already, with the cluster at .* says 127\.0\.0\.1:1"):
+    with pytest.raises(
+        InputError, match=r"initialised already, with the cluster at .*, and the address is 127\.0\.0\.1:1"
+    ):
         collect_files(files, engine="ray", address="127.0.0.1:1", embedding=tiny.embedding())
 
 

@@ -25,18 +25,9 @@ from ir3de.files.sources import expand
 from ir3de.files.streams import Options, Source
 
 __all__ = [
-    "Labelled",
-    "Source",
-    "expand",
-    "is_held_out",
-    "read_labelled",
-    "read_rows",
-    "read_texts",
-    "split_held_out",
-    "text_of",
-    "texts_in",
-    "total_bytes",
-]
+    "Labelled", "Source", "expand", "is_held_out", "read_labelled", "read_rows", "read_texts", "split_held_out",
+    "text_of", "texts_in", "total_bytes",
+]  # fmt: skip
 
 
 def read_texts(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -69,10 +68,8 @@ def write_copy(copy: EmbeddingParts, folder: str | Path) -> Path:
     if not folder.is_dir() or {path.name for path in folder.iterdir()} != {COPY_HEADER, MATRIX, TOKENIZER}:
         _write_files(copy, folder)
         return folder
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
-        _write_files(copy, Path(temporary, "new"))
-        folder.rename(Path(temporary, "old"))
-        Path(temporary, "new").rename(folder)
+    with files.replace_folder(folder) as new:
+        _write_files(copy, new)
     return folder
 
 

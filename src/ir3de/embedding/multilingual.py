@@ -83,21 +83,11 @@ def install() -> Path:
             f"the embedding that was made here is {made.fingerprint[:12]}, expected {FINGERPRINT[:12]}: statistics "
             "made with it could not be added to those of other machines. Please report it with the version of numpy"
         )
-    with files.lock_folder(folder().parent):
-        _replace(made)
-    return folder()
-
-
-def _replace(made: EmbeddingParts) -> None:
-    """Write the copy next to its folder, then rename it."""
-    target = folder()
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{MULTILINGUAL}.") as temporary:
-        new = write_copy(made, Path(temporary, "new"))
+    with files.lock_folder(folder().parent), files.replace_folder(folder()) as new:
+        write_copy(made, new)
         for name in (LICENCE, NOTICE):
             files.write(new / name, files.read(FILES / name))
-        if target.exists():
-            target.rename(Path(temporary, "old"))
-        new.rename(target)
+    return folder()
 
 
 def build(source: E5File) -> EmbeddingParts:

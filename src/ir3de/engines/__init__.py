@@ -29,19 +29,6 @@ else:
     )
 
 __all__ = [
-    "Collected",
-    "Counting",
-    "Engine",
-    "Files",
-    "Job",
-    "Piece",
-    "Pool",
-    "RayEngine",
-    "Shard",
-    "ShardCount",
-    "collect_dataset",
-    "collect_files",
-    "count_shard",
-    "engine_for",
-    "plan",
-]
+    "Collected", "Counting", "Engine", "Files", "Job", "Piece", "Pool", "RayEngine", "Shard", "ShardCount",
+    "collect_dataset", "collect_files", "count_shard", "engine_for", "plan",
+]  # fmt: skip

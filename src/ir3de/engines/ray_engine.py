@@ -1,33 +1,36 @@
 """The engine of a Ray cluster, and the counting of a Ray dataset.
 
-Ray Data hands shards to workers, a shard a task; each worker reads and counts its shard and gives the statistics
-back. Ray repeats the tasks of a worker that dies, and a shard's count is taken once.
+A shard is a task of Ray's: a worker reads and counts it, and gives the statistics back. Ray repeats the tasks of a
+worker that dies.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ir3de.embedding import Embedding
 from ir3de.engines import ray_tasks
-from ir3de.engines.ray_cluster import connect, import_ray, is_client
+from ir3de.engines.ray_cluster import connect, import_ray
 from ir3de.engines.ray_worker import Setup
 from ir3de.engines.shards import Job, Piece, Shard, ShardCount
 from ir3de.errors import EngineError, InputError
 from ir3de.files.package import VERSION
+from ir3de.files.streams import OnBytes
 from ir3de.statistics.counting import Recipe, count, count_without_rare_tokens
 from ir3de.statistics.domain import Statistics
 
 if TYPE_CHECKING:
     import ray.data
 
-Outcomes = Generator[bytes, None, None]
+CPUS = 1  # of a task: Ray then has BLAS use one thread
 
 
 class RayEngine:
@@ -48,26 +51,34 @@ class RayEngine:
         import_ray()
 
     def count(
-        self, shards: Sequence[Shard], job: Job, embedding: Embedding, on_bytes: Callable[[int], None] | None = None
+        self, shards: Sequence[Shard], job: Job, embedding: Embedding, on_bytes: OnBytes = None
     ) -> Iterator[ShardCount]:
         """The shards' counts as workers give them back, each once."""
         if any(shard.is_stdin for shard in shards):
             raise InputError("standard input cannot be read by a cluster: name files, or use the engine local")
-        if not shards:
-            return
         ray = connect(self.address, self.workers, self.runtime_env)
-        at_once = None if self.workers is None else min(self.workers, len(shards))
-        work = _work(ray, "shard", job, embedding, at_once)
-        left = {shard.index for shard in shards}
-        with closing(_outcomes(ray, [pickle.dumps(_make_absolute(shard)) for shard in shards], work)) as outcomes:
-            for outcome in outcomes:
-                done: ShardCount = _open_outcome(outcome)
-                if done.index not in left:  # a task that was repeated although it had ended
-                    continue
-                left.remove(done.index)
-                if on_bytes is not None:
-                    on_bytes(done.bytes)
-                yield done
+        # twice as many as are counted at a time: a worker need not wait, and few results are in Ray's store
+        at_once = self.workers or 2 * int(ray.cluster_resources()["CPU"])
+        # tasks are repeated without a limit, as those of datasets are: a worker ends what has been begun too often
+        task = ray.remote(num_cpus=CPUS, max_retries=-1)(ray_tasks.run)
+        work = _work(ray, "shard", job, embedding)
+        left = iter(shards)
+        pending: list[Any] = []
+        with _translate_errors():
+            try:
+                while True:
+                    more = islice(left, at_once - len(pending))
+                    pending += [task.remote(pickle.dumps(_make_absolute(shard)), work) for shard in more]
+                    if not pending:
+                        return
+                    (ready,), pending = ray.wait(pending)
+                    done: ShardCount = _open_outcome(ray.get(ready))
+                    if on_bytes is not None:
+                        on_bytes(done.bytes)
+                    yield done
+            finally:
+                for one in pending:
+                    ray.cancel(one)
 
 
 def collect_dataset(
@@ -90,40 +101,37 @@ def collect_dataset(
     embedding = embedding or Embedding.default()
 
     def count_once(recipe: Recipe) -> Statistics:
-        work = _work(ray, "rows", Job(recipe, column), embedding, workers)
+        outcomes = dataset.map_batches(
+            partial(ray_tasks.run_batch, work=_work(ray, "rows", Job(recipe, column), embedding)),
+            batch_size=None,
+            batch_format="pyarrow",
+            zero_copy_batch=True,
+            compute=ray.data.TaskPoolStrategy(workers),
+            num_cpus=CPUS,
+        )
+        outcomes.context.enable_progress_bars = False
         total = count([], embedding, recipe)
-        with closing(ray_tasks.stream_outcomes(dataset, work, batch_size=None)) as outcomes:
-            for outcome in outcomes:
-                total += _open_outcome(outcome)
+        with _translate_errors():
+            for table in outcomes.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
+                for outcome in table["outcome"]:
+                    total += _open_outcome(outcome.as_py())
         return total
 
     return count_without_rare_tokens(count_once, recipe or Recipe())
 
 
-def _work(ray: ModuleType, function: str, job: Job, embedding: Embedding, workers: int | None) -> ray_tasks.Work:
+def _work(ray: ModuleType, function: str, job: Job, embedding: Embedding) -> ray_tasks.Work:
     ray.cloudpickle.register_pickle_by_value(ray_tasks)
-    return ray_tasks.Work(function, VERSION, ray.put(Setup.of(job, embedding).packed()), workers)
+    return ray_tasks.Work(function, VERSION, ray.put(Setup.of(job, embedding).packed()))
 
 
-def _outcomes(ray: ModuleType, items: list[bytes], work: ray_tasks.Work) -> Outcomes:
-    if not is_client(ray):
-        yield from _translate_errors(
-            ray_tasks.stream_outcomes(ray_tasks.make_dataset(items, work.workers), work, batch_size=1)
-        )
-        return
-    driver = ray_tasks.make_driver()(items, work)
-    try:
-        yield from _translate_errors(iter(lambda: ray.get(driver.next.remote()), None))
-    finally:
-        ray.kill(driver)
-
-
-def _translate_errors(outcomes: Iterator[bytes]) -> Outcomes:
+@contextmanager
+def _translate_errors() -> Iterator[None]:
     """Turn the errors that Ray cannot recover from into an `EngineError`."""
     from ray.exceptions import RayError
 
     try:
-        yield from outcomes
+        yield
     except RayError as error:
         first = next(iter(str(error).strip().splitlines()), "")
         raise EngineError(f"the Ray cluster gave up ({type(error).__name__}): {first}") from error

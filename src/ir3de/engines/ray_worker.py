@@ -50,14 +50,14 @@ class Setup:
         return content, [np.frombuffer(array.raw(), np.uint8) for array in arrays]
 
 
-def run_task(function: str, batch: pyarrow.Table, setup: Any, node: str) -> bytes:
-    """Run a batch and return its outcome: ("result", it, node), or ("error", (class, message), node).
+def run_task(function: str, item: Any, setup: Any, node: str) -> bytes:
+    """Count a shard or a batch of rows; its outcome: ("result", it, node), or ("error", (class, message), node).
 
     An error is returned, not raised: Ray would try it again, and then raise it with pages of its own text.
     """
     try:
         _check_attempts()
-        return pickle.dumps(("result", _FUNCTIONS[function](batch, *_prepare(setup)), node), protocol=5)
+        return pickle.dumps(("result", _FUNCTIONS[function](item, *_prepare(setup)), node), protocol=5)
     except IR3DEError as error:
         message = str(error)
         if isinstance(error.__cause__, OSError):
@@ -101,8 +101,8 @@ def _prepare(setup: Any) -> tuple[Job, Embedding]:
     return found.job, embedding
 
 
-def _shard(batch: pyarrow.Table, job: Job, embedding: Embedding) -> ShardCount:
-    return count_shard(pickle.loads(batch["item"][0].as_py()), job, embedding)
+def _shard(pickled: bytes, job: Job, embedding: Embedding) -> ShardCount:
+    return count_shard(pickle.loads(pickled), job, embedding)
 
 
 def _rows(batch: pyarrow.Table, job: Job, embedding: Embedding) -> Statistics:

@@ -12,17 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ir3de.errors import ArtifactError, IR3DEError
+from ir3de.errors import IR3DEError
+from ir3de.files import router_folder
 from ir3de.files.ledger import Entry, History, faults
-from ir3de.files.router_folder import (
-    LEDGER,
-    ROUTER_HEADER_FILE,
-    RouterFiles,
-    holds_router,
-    inspect_router,
-    is_ours,
-    read_header,
-)
 from ir3de.fitting.loading import load_router
 from ir3de.fitting.parts import RouterParts
 from ir3de.routing.decision import DecisionRules
@@ -54,15 +46,13 @@ def verify(
     `before` is the router before the change, if it still exists.
     """
     folder = Path(path).expanduser()
-    if not holds_router(folder):
-        found = f"it holds no {ROUTER_HEADER_FILE}" if folder.is_dir() else "there is no such folder"
-        raise ArtifactError(f"no router at {folder}: {found}. Name the folder of one, or make one with `ir3de fit`")
-    there = inspect_router(folder)
+    router_folder.read_header_file(folder)  # raises an error that names what is there instead of a router
+    there = router_folder.inspect_router(folder)
     yield _files(there)
     if not there.whole:
         return  # the other checks would fail for the same reason
     yield _leftovers(there, folder)
-    router, digest = load_router(folder), str(read_header(folder)["sha256"])
+    router, digest = load_router(folder), str(router_folder.read_header(folder)["sha256"])
     yield _ledger(router.history(), digest)
     yield _sums(router)
     yield _replayed(router)
@@ -77,15 +67,15 @@ def _many(count: int, one: str, more: str = "") -> str:
     return f"{count:,} {one if count == 1 else more or one + 's'}"
 
 
-def _files(found: RouterFiles) -> Check:
+def _files(found: router_folder.RouterFiles) -> Check:
     wrong = [file.name for file in found.files if file.state in ("missing", "damaged")]
     seen = _many(len(found.files), "file") if not wrong else f"not so: {', '.join(wrong[:5])}"
     return Check("every file has the SHA-256 that router.json names", not wrong, seen)
 
 
-def _leftovers(found: RouterFiles, folder: Path) -> Check:
-    named = {LEDGER, *(file.name for file in found.files)}
-    left = [path.name for path in folder.iterdir() if is_ours(path) and path.name not in named]
+def _leftovers(found: router_folder.RouterFiles, folder: Path) -> Check:
+    named = {router_folder.LEDGER, *(file.name for file in found.files)}
+    left = [path.name for path in folder.iterdir() if router_folder.is_ours(path) and path.name not in named]
     left = sorted(name for name in left if not name.startswith("ballots-"))  # which no header names
     seen = f"delete {left[0]}, which a save that was cut short left" if left else "none"
     return Check("no file of an earlier router is left in the folder", not left, seen)
@@ -242,6 +232,6 @@ def _contributions(router: RouterParts) -> dict[str, tuple[Contribution, ...]]:
 
 
 def _before(receipt: Entry, folder: Path) -> Check:
-    digest = str(read_header(folder)["sha256"])
+    digest = str(router_folder.read_header(folder)["sha256"])
     claim = "the router before is the one that the receipt began with"
     return Check(claim, digest == receipt.router_before, digest[:16])

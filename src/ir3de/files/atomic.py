@@ -176,6 +176,18 @@ def make_folder(folder: Path, *, mode: int = 0o777) -> None:
         raise ArtifactError(f"cannot make the folder {folder}: {error.strerror or error}") from error
 
 
+@contextmanager
+def replace_folder(folder: Path) -> Iterator[Path]:
+    """The path of a new folder that takes the place of another, if there is one, once it is complete."""
+    from tempfile import TemporaryDirectory  # takes milliseconds to import, and routing does without it
+
+    with TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as temporary:  # the same disk: it is renamed
+        yield Path(temporary, "new")
+        if folder.exists():
+            folder.rename(Path(temporary, "old"))
+        Path(temporary, "new").rename(folder)
+
+
 def user_cache(name: str) -> Path:
     """This user's cache folder for a kind of files, which may not exist yet."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "ir3de", name)

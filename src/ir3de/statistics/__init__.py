@@ -23,13 +23,6 @@ else:
     )
 
 __all__ = [
-    "Contribution",
-    "PromptSums",
-    "Recipe",
-    "Sample",
-    "Statistics",
-    "collect",
-    "load_statistics",
-    "pair_buckets",
+    "Contribution", "PromptSums", "Recipe", "Sample", "Statistics", "collect", "load_statistics", "pair_buckets",
     "save_statistics",
-]
+]  # fmt: skip
