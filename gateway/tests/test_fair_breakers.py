@@ -11,8 +11,8 @@ import pytest
 
 from ir3de_gateway.config.experts import ExpertConfig
 from ir3de_gateway.experts.circuit_breaker import CircuitBreaker
+from ir3de_gateway.experts.expert import create_expert
 from ir3de_gateway.experts.retry import record_failure
-from ir3de_gateway.experts.snapshot import Expert
 from ir3de_gateway.experts.upstream import UpstreamFailure
 from ir3de_gateway.stages import ask as asking
 from raw_sockets import FIRST, STREAM_HEAD, Conduct, answer, ask, chat, eventually, receive, says, sent
@@ -144,7 +144,7 @@ def late(status: int = 504, reason: str = "timeout") -> UpstreamFailure:
 )
 def test_what_counts_against_an_expert(failure: UpstreamFailure, told: dict[str, Any], state: str) -> None:
     config = ExpertConfig(name="law", base_url="http://127.0.0.1:1/v1")
-    expert, now = Expert.from_config(config), [100.0]
+    expert, now = create_expert(config), [100.0]
     expert.breaker = CircuitBreaker(1, 10.0, clock=lambda: now[0])
     expert.breaker.record_beginning()  # of somebody else's answer
     now[0] = 130.0

@@ -12,11 +12,11 @@ SCRIPT = """
 import asyncio, json, logging, os, resource, sys
 from ir3de_gateway.config.experts import ExpertConfig
 from ir3de_gateway.transport.pool import HttpTransport
-from ir3de_gateway.experts.snapshot import Expert
+from ir3de_gateway.experts.expert import create_expert
 from ir3de_gateway.experts.upstream import UpstreamFailure, send_request
 
 async def main():
-    expert = Expert.from_config(ExpertConfig(name="law", base_url=sys.argv[1]))
+    expert = create_expert(ExpertConfig(name="law", base_url=sys.argv[1]))
     transport = HttpTransport()
     logged = []
     logging.getLogger("ir3de.gateway").addFilter(lambda record: logged.append(record.getMessage()) or False)

@@ -26,7 +26,7 @@ import tiny
 from ir3de_gateway.config.experts import ExpertConfig
 from ir3de_gateway.experts.circuit_breaker import CircuitBreaker
 from ir3de_gateway.experts.concurrency import ConcurrencyLimit, LimitReached
-from ir3de_gateway.experts.snapshot import Expert
+from ir3de_gateway.experts.expert import create_expert
 from ir3de_gateway.store import numbers as tables
 from ir3de_gateway.store.numbers import WorkerTable
 from ir3de_gateway.store.workers import VARIABLE
@@ -176,12 +176,12 @@ def test_a_gateway_of_one_worker_and_a_machine_without_locks_count_by_themselves
         name="law", base_url="http://127.0.0.1:1/v1", concurrency={"limit": 5, "queue": 3}, system_prompt="\ud800"
     )  # type: ignore[arg-type]
     monkeypatch.setenv(VARIABLE, str(tmp_path))
-    assert not Expert.from_config(config, 1).concurrency.is_shared
+    assert not create_expert(config, 1).concurrency.is_shared
     assert list(tmp_path.iterdir()) == []
-    shared = Expert.from_config(config, 2).concurrency
+    shared = create_expert(config, 2).concurrency
     assert shared.is_shared and shared.limit == 5
     monkeypatch.setattr(tables, "fcntl", None)
-    assert Expert.from_config(config, 2).concurrency.limit == 3
+    assert create_expert(config, 2).concurrency.limit == 3
 
 
 def test_a_worker_that_hangs_with_the_lock_holds_up_nobody(
@@ -202,11 +202,11 @@ def test_a_worker_that_hangs_with_the_lock_holds_up_nobody(
 FULL_DISK = """
 import os, resource, signal, sys
 from ir3de_gateway.config.experts import ExpertConfig
-from ir3de_gateway.experts.snapshot import Expert
+from ir3de_gateway.experts.expert import create_expert
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), int(sys.argv[1])))
 config = ExpertConfig(name="law", base_url="http://127.0.0.1:1/v1", concurrency={"limit": 5})
-print(Expert.from_config(config, 2).concurrency.is_shared)
+print(create_expert(config, 2).concurrency.is_shared)
 """
 
 

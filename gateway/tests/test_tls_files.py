@@ -8,7 +8,7 @@ import pytest
 
 from ir3de_gateway.config.load import ConfigError, parse_config, parse_document
 from ir3de_gateway.config.models import Config
-from ir3de_gateway.experts.snapshot import Expert
+from ir3de_gateway.experts.expert import create_expert
 from ir3de_gateway.transport import Destination
 from transport_servers import TLS
 
@@ -25,7 +25,7 @@ def test_paths_start_at_the_folder_of_the_configuration() -> None:
     tls = config.experts[0].tls
     assert tls is not None
     assert (tls.ca, tls.key) == (str(TLS / "localhost.pem"), str(TLS / "localhost.key"))
-    there = Expert.from_config(config.experts[0]).destination
+    there = create_expert(config.experts[0]).destination
     assert there == Destination("https://law.example/v1", keep_alive=60, tls=tls)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ir3de_gateway.config.experts import ExpertConfig
-from ir3de_gateway.experts.snapshot import Expert
+from ir3de_gateway.experts.expert import create_expert
 from ir3de_gateway.headers import compile_header_filter
 from ir3de_gateway.requests.forwarding import build_head
 from ir3de_gateway.translation.requests import build_messages_request
@@ -69,7 +69,7 @@ def test_anthropics_own_host_gets_one_key(
 ) -> None:
     monkeypatch.setenv("LAW_KEY", "sk-upstream")
     config = ExpertConfig(name="law", base_url=base_url, capabilities=("chat", "messages"), api_key_env="LAW_KEY")
-    expert, forwarded = Expert.from_config(config), compile_header_filter(())
+    expert, forwarded = create_expert(config), compile_header_filter(())
     head = build_head(FORMATS[capability], expert, [], "r", {}, forwarded)
     assert {line.split(b":")[0].lower() for line in head.splitlines() if b"sk-upstream" in line} == names
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from time import monotonic
-from typing import Literal, Protocol
+from typing import Literal, TypeAlias
 
 State = Literal["closed", "half-open", "open", "cooling"]
 
@@ -13,15 +13,9 @@ MAX_RETRY_AFTER_S = 60.0
 COOLDOWN_S = 1.0
 
 CELLS = 7
+Cells: TypeAlias = "list[float] | memoryview[float]"  # of this breaker alone, or those that all workers share
 # a time of 0 means never; tickets count openings and probes
 _FAILURES, _PROBE_AT, _PROBE_TICKET, _COOL_UNTIL, _ANSWERED_AT, _TICKET, _OPENED = range(CELLS)
-
-
-class Cells(Protocol):
-    """Some numbers: a list, or cells that all workers share."""
-
-    def __getitem__(self, place: int, /) -> float: ...
-    def __setitem__(self, place: int, value: float, /) -> None: ...
 
 
 class CircuitBreaker:

@@ -36,13 +36,9 @@ class ConcurrencyLimit:
     def __init__(self, limit: int, queue: int, wait: float, row: Row | None = None) -> None:
         self.limit, self._queue_length, self.wait = limit, queue, wait
         self._row = LoneTable().create_row() if row is None else row
+        self.is_shared = self._row.table.is_shared  # it is the limit of all workers together
         self._waiters: deque[_Waiter] = deque()
         self._poll_timer: asyncio.TimerHandle | None = None
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether it is the limit of all workers together."""
-        return self._row.table.is_shared
 
     @property
     def in_use(self) -> int:
@@ -107,7 +103,7 @@ class ConcurrencyLimit:
         with row.table.lock:
             if sum(row.every[_IN_USE]) >= self.limit:
                 return False
-            if any(row.every[_OLDEST]) and self._is_older_elsewhere():
+            if self.is_shared and any(row.every[_OLDEST]) and self._is_older_elsewhere():
                 return False
             row.own[_IN_USE] += 1.0
             return True
@@ -139,7 +135,7 @@ class ConcurrencyLimit:
         own[_OLDEST] = self._waiters[0].arrived if self._waiters else 0.0
 
     def _schedule_poll(self) -> None:
-        if self._row.table.is_shared:
+        if self.is_shared:
             self._poll_timer = asyncio.get_running_loop().call_later(POLL_INTERVAL_S, self._poll)
 
     def _poll(self) -> None:

@@ -49,13 +49,6 @@ class Expert:
         self._warned_at = monotonic()
         return True
 
-    @classmethod
-    def from_config(cls, config: ExpertConfig, workers: int = 1) -> Expert:
-        """The limits are for all workers together; where workers cannot share them, each has its part."""
-        row = find_worker_row(f"expert {config!r}", workers)  # a changed configuration starts with fresh numbers
-        breaker = CircuitBreaker(**config.breaker.model_dump(), cells=row.common, lock=row.table.lock)
-        return cls(config, create_limit(**config.concurrency.model_dump(), workers=workers, row=row), breaker)
-
     def leave(self) -> None:
         """An admitted request has ended."""
         self.concurrency.release()
@@ -109,12 +102,15 @@ class Expert:
 
 
 def create_expert(config: ExpertConfig, workers: int = 1) -> Expert:
-    """The expert of a configuration, with one address or with several."""
-    if not config.replicas:
-        return Expert.from_config(config, workers)
-    row = find_worker_row(f"expert {config!r}", workers)
+    """The expert of a configuration, with one address or with several.
+
+    The limits are for all workers together; where workers cannot share them, each has its part.
+    """
+    row = find_worker_row(f"expert {config!r}", workers)  # a changed configuration starts with fresh numbers
     limit = create_limit(**config.concurrency.model_dump(), workers=workers, row=row)
-    return ReplicatedExpert(config, limit, workers)
+    if config.replicas:
+        return ReplicatedExpert(config, limit, workers)
+    return Expert(config, limit, CircuitBreaker(**config.breaker.model_dump(), cells=row.common, lock=row.table.lock))
 
 
 class ReplicatedExpert(Expert):
