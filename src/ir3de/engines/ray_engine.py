@@ -57,8 +57,6 @@ class RayEngine:
         if any(shard.is_stdin for shard in shards):
             raise InputError("standard input cannot be read by a cluster: name files, or use the engine local")
         ray = connect(self.address, self.workers, self.runtime_env)
-        # twice as many as are counted at a time: a worker need not wait, and few results are in Ray's store
-        at_once = self.workers or 2 * int(ray.cluster_resources()["CPU"])
         # tasks are repeated without a limit, as those of datasets are: a worker ends what has been begun too often
         task = ray.remote(num_cpus=CPUS, max_retries=-1)(ray_tasks.run)
         work = _work(ray, "shard", job, embedding)
@@ -67,7 +65,10 @@ class RayEngine:
         with _translate_errors():
             try:
                 while True:
-                    more = islice(left, at_once - len(pending))
+                    # twice as many as are counted at a time: no worker waits, few results are in Ray's store, and a
+                    # cluster that can grow does so
+                    at_once = self.workers or 2 * int(ray.cluster_resources().get("CPU", 1))
+                    more = islice(left, max(0, at_once - len(pending)))
                     pending += [task.remote(pickle.dumps(_make_absolute(shard)), work) for shard in more]
                     if not pending:
                         return
