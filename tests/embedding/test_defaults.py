@@ -48,15 +48,16 @@ def test_a_copy_is_recognised_and_another_embedding_is_not(tmp_path: Path) -> No
     assert tiny.embedding().default_version is None
 
 
-def test_version_2_is_version_1_with_more_columns(tmp_path: Path) -> None:
-    first, second = Embedding.default(1), Embedding.default(2)
-    assert second.matrix.shape == (49_152, 704)
+@pytest.mark.parametrize(("version", "columns"), [(2, 704), (3, 832)])
+def test_later_versions_are_version_1_with_more_columns(tmp_path: Path, version: int, columns: int) -> None:
+    first, second = Embedding.default(1), Embedding.default(version)
+    assert second.matrix.shape == (49_152, columns)
     assert (second.matrix[:, :576] == first.matrix).all() and second.tokenizer.sha256 == first.tokenizer.sha256
     assert second.matrix[:, 576:].std(axis=0).min() > 0
     copy = Embedding.load(second.save(tmp_path / "copy"))  # a copy is whole
-    assert copy.default_version == 2 and (tmp_path / "copy" / "tokenizer.json").is_file()
+    assert copy.default_version == version and (tmp_path / "copy" / "tokenizer.json").is_file()
     router = Router.fit({"law": LAW, "maths": MATHS}, embedding=second)
-    assert router.save(tmp_path / "router") and Router.load(tmp_path / "router").embedding.default_version == 2
+    assert router.save(tmp_path / "router") and Router.load(tmp_path / "router").embedding.default_version == version
 
 
 def test_an_extension_that_is_damaged_is_refused(tmp_path: Path) -> None:
@@ -150,7 +151,7 @@ def test_a_version_that_is_not_here_says_so(
     path = save_statistics(collect(LAW), tmp_path / "law.stats")
     expected = Router.load(newer).route_batch(PROMPTS)
     monkeypatch.delitem(DEFAULTS, 9)
-    absent = r"version 9 of the default embedding is not part of this ir3de, which has 1 and 2: install a newer ir3de"
+    absent = r"version 9 of the default embedding is not part of this ir3de, which has 1, 2, 3: install a newer ir3de"
     for ask in (lambda: Embedding.default(9), lambda: Embedding.load("default@9")):
         with pytest.raises(EmbeddingError, match=absent):
             ask()
