@@ -30,7 +30,7 @@ class Stopped(Exception):  # noqa: N818 - not an error
 def _start_thread(function: Callable[..., T], *arguments: Any) -> Future[T]:
     """Call a function in a thread of its own. It never keeps the process from ending; those of a pool would."""
     future: Future[T] = Future()
-    future.set_running_or_notify_cancel()  # from now on nobody can cancel it
+    future.set_running_or_notify_cancel()  # it cannot be cancelled from now on
 
     def run() -> None:
         try:
