@@ -229,7 +229,7 @@ def test_a_question_of_a_domain_is_answered_by_its_expert_as_it_was_told_to(runn
     answer = client(f"{url}/v1").chat.completions.create(model="auto", **asked)
     assert (answer.ir3de["expert"], answer.model) == (domain, DEMO_MODEL)
     expert = config.by_name[domain]
-    told = {"role": "system", "content": PERSONAS[domain].system_prompt}
+    told = {"role": "system", "content": PERSONAS[domain][0]}
     direct: Any = {**asked, "messages": [told, *asked["messages"]]}
     penalty = {"repeat_penalty": expert.defaults["repeat_penalty"]}
     same = client(expert.base_url).chat.completions.create(model=DEMO_MODEL, **direct, extra_body=penalty)

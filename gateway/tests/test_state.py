@@ -194,18 +194,18 @@ def test_reloading_reaches_every_worker_and_an_unreadable_file_changes_nothing(t
         await add(one, upstream_only("history"), Caller())
         await two.check_state()
         assert "cooking" in two.live.snapshot.experts  # nobody asked for the new configuration yet
-        await one.reload(Caller())
+        await one.change(one.reload, Caller())
         await two.check_state()
         for each in (one, two):
             assert list(each.live.snapshot.experts) == ["maths", "law", "history"]
             assert each.live.snapshot.router.policy.threshold == 0.5
         bases.append(config(tmp_path / "router"))
-        await one.reload(Caller())
+        await one.change(one.reload, Caller())
         assert one.live.snapshot.router.policy.threshold == 0.0  # the router's own again
         bases.clear()
         before = one.live.snapshot
         with pytest.raises(ApiError, match="not YAML"):
-            await one.reload(Caller())
+            await one.change(one.reload, Caller())
         assert one.live.snapshot is before
 
     asyncio.run(scenario())

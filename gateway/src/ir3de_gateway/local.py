@@ -13,7 +13,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -33,21 +32,12 @@ _DEBUG, _QUIET = 3, 0  # llama.cpp's verbosity
 _PYTHON = (sys.executable, "-P", "-m")  # -P: no module of the current folder
 
 
-@dataclass(frozen=True)
-class Persona:
-    """The settings in which the experts of the demo differ; all have the same model."""
-
-    system_prompt: str
-    temperature: float
-    top_p: float
-
-
-PERSONAS = {
-    "coding": Persona("You are a programmer. Answer with a short piece of code and one sentence about it.", 0.1, 0.9),
-    "mathematics": Persona("You are a mathematician. Work step by step and end with the result.", 0.1, 0.9),
-    "law": Persona("You are a lawyer. Explain the legal rule in plain words, then how it applies here.", 0.3, 0.9),
-    "medicine": Persona("You are a physician. Explain briefly and say when to see a doctor.", 0.3, 0.9),
-    "history": Persona("You are a historian. Explain what happened, when, and why it mattered.", 0.6, 0.95),
+PERSONAS = {  # system prompt, temperature and top_p, in which the experts of the demo differ: they share a model
+    "coding": ("You are a programmer. Answer with a short piece of code and one sentence about it.", 0.1, 0.9),
+    "mathematics": ("You are a mathematician. Work step by step and end with the result.", 0.1, 0.9),
+    "law": ("You are a lawyer. Explain the legal rule in plain words, then how it applies here.", 0.3, 0.9),
+    "medicine": ("You are a physician. Explain briefly and say when to see a doctor.", 0.3, 0.9),
+    "history": ("You are a historian. Explain what happened, when, and why it mattered.", 0.6, 0.95),
 }
 
 
@@ -195,7 +185,8 @@ def _fit_router(folder: Path) -> None:
 
 
 def _build_expert(name: str, base_url: str) -> ExpertConfig:
-    persona = PERSONAS.get(name) or Persona(f"You are an expert in {name}. Answer briefly, in plain words.", 0.3, 0.9)
+    other = f"You are an expert in {name}. Answer briefly, in plain words.", 0.3, 0.9
+    system_prompt, temperature, top_p = PERSONAS.get(name, other)
     return ExpertConfig(
         name=name,
         base_url=base_url,
@@ -204,8 +195,8 @@ def _build_expert(name: str, base_url: str) -> ExpertConfig:
         context_window=DEFAULT_CONTEXT_TOKENS,
         timeouts=Timeouts(first_token=120, idle=60, total=300),  # two slow cores, and a queue
         concurrency=Concurrency(limit=DEFAULT_SLOTS, queue=32, wait=60),
-        system_prompt=persona.system_prompt,
-        defaults={"temperature": persona.temperature, "top_p": persona.top_p, "repeat_penalty": 1.1},
+        system_prompt=system_prompt,
+        defaults={"temperature": temperature, "top_p": top_p, "repeat_penalty": 1.1},
     )
 
 

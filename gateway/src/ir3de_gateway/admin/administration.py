@@ -84,19 +84,17 @@ class Administration:
             stop.set()
             raise
 
-    async def reload(self, caller: Caller, *, configured_router: bool = False) -> Comparison:
-        """Read the configuration file again, in every worker."""
-
-        def change(now: AdminState, folder: StateFolder, stop: threading.Event) -> Changed:
-            state = replace(now.state, reloads=now.state.reloads + 1)
-            return Changed(replace(state, router=None) if configured_router else state, base=self._reread())
-
-        return await self.change(change, caller, action="reload")
+    def reload(
+        self, now: AdminState, folder: StateFolder, stop: threading.Event, *, configured_router: bool = False
+    ) -> Changed:
+        """A change: read the configuration file again, in every worker."""
+        state = replace(now.state, reloads=now.state.reloads + 1)
+        return Changed(replace(state, router=None) if configured_router else state, base=self._reread())
 
     async def reload_at_signal(self) -> None:
         """Read the configuration file again because of SIGHUP, and log the result."""
         try:
-            await self.reload(Caller("SIGHUP"))
+            await self.change(self.reload, Caller("SIGHUP"), action="reload")
         except ApiError as problem:
             log.error("SIGHUP: %s. The configuration stays as it was", problem.message)
             return

@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import json
 import re
-from collections.abc import Coroutine
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,7 +25,6 @@ from ir3de_gateway.config.experts import Part
 from ir3de_gateway.experts.snapshot import Expert
 from ir3de_gateway.requests.client import read_body
 
-T = TypeVar("T")
 P = TypeVar("P", bound=Part)
 
 MAX_AUDIT_LINES = 10_000  # of the audit log in one answer
@@ -87,8 +85,8 @@ async def replace_router(request: Request) -> Response:
 async def reload(request: Request) -> Response:
     """Read the configuration file again; ?router=configured also drops a router that /admin changed or replaced."""
     administration, router = _get_administration(request), _read_option(request, "router", "configured")
-    change = administration.reload(_read_caller(request), configured_router=router is not None)
-    await _run_while_connected(request, change)
+    change = partial(administration.reload, configured_router=router is not None)
+    await _make_change(request, change, action="reload")
     return _respond(administration, {"reloaded": True, "needs_restart": administration.list_restart_needs()})
 
 
@@ -223,14 +221,9 @@ def _read_option(request: Request, name: str, only: str) -> str | None:
 
 
 async def _make_change(request: Request, change: changes.Change, **what: str) -> changes.Comparison:
-    """Make a change; `what` describes it in the audit log."""
-    making = _get_administration(request).change(change, _read_caller(request), **what)
-    return await _run_while_connected(request, making)
-
-
-async def _run_while_connected(request: Request, change: Coroutine[Any, Any, T]) -> T:
-    """Make a change. If the client disconnects before it is made, it is stopped."""
-    task, left = asyncio.ensure_future(change), asyncio.ensure_future(_wait_until_disconnected(request))
+    """Make a change, which `what` describes in the audit log. It is stopped if the client disconnects before."""
+    made = _get_administration(request).change(change, _read_caller(request), **what)
+    task, left = asyncio.ensure_future(made), asyncio.ensure_future(_wait_until_disconnected(request))
     try:
         await asyncio.wait((task, left), return_when=asyncio.FIRST_COMPLETED)
         if not task.done():

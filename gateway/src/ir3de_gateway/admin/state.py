@@ -21,11 +21,12 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic.dataclasses import dataclass as validated_dataclass
 
 from ir3de.errors import ArtifactError, InputError
 from ir3de.serving import files, hide_user, holds_router, inspect_router, is_ours, read_header, stamp
@@ -52,7 +53,7 @@ class RouterChoice:
     base: str = ""  # digest of the router that /admin changed first
 
 
-@dataclass(frozen=True)
+@validated_dataclass(frozen=True)
 class State:
     """Everything that /admin changed."""
 
@@ -142,33 +143,22 @@ class StateFolder:
         header = files.read_json(path, kind=KIND, version=VERSION)
         files.check_seal(header, path)
         try:
-            router = None if header["router"] is None else RouterChoice(**header["router"])
-            experts = tuple(ExpertConfig(**expert) for expert in header["experts"])
-            drained = {name: tuple(labels) for name, labels in header.get("drained", {}).items()}
-            counters = int(header["reloads"]), int(header["changes"])
-            removed, last = tuple(header["removed"]), header["last"]
-            return State(experts, removed, router, *counters, last, header["sha256"], drained)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            fields = ("experts", "removed", "router", "reloads", "changes", "last", "sha256")
+            return State(**{name: header[name] for name in fields}, drained=header.get("drained", {}))
+        except (KeyError, ValueError) as error:
             raise ArtifactError(f"{path} is damaged: {error!r}. Put a copy of it back, or delete it") from error
 
     def write(self, state: State, line: Mapping[str, Any]) -> State:
         """Write the state, with the audit line of its last change, in one step."""
         changes = state.changes + 1
-        last = {**line, "change": changes}
-        header = {
-            "kind": KIND,
-            "version": VERSION,
-            "experts": [expert.model_dump(mode="json", exclude_defaults=True) for expert in state.experts],
-            "removed": list(state.removed),
-            **({"drained": {name: list(labels) for name, labels in state.drained.items()}} if state.drained else {}),
-            "router": None if state.router is None else vars(state.router),
-            "reloads": state.reloads,
-            "changes": changes,
-            "last": last,
-        }
-        sealed = files.seal(header)
+        new = replace(state, changes=changes, last={**line, "change": changes})
+        header = {name: value for name, value in asdict(new).items() if name != "sha256"}
+        header["experts"] = [expert.model_dump(mode="json", exclude_defaults=True) for expert in new.experts]
+        if not new.drained:  # versions before replicas do not know the field
+            del header["drained"]
+        sealed = files.seal({"kind": KIND, "version": VERSION, **header})
         files.write(self.path / STATE, files.to_json(sealed), private=True)
-        return replace(state, changes=changes, last=last, sha256=sealed["sha256"])
+        return replace(new, sha256=sealed["sha256"])
 
     # routers ----------------------------------------------------------------------------------------------------
 

@@ -132,12 +132,7 @@ def parse_moment(text: str) -> float:
 
 def read_keys_file(path: Path, *, secrets: bool = True) -> KeysFile:
     """The keys file, or an `InputError` with all its problems; with `secrets`, the variables it names must be set."""
-    return parse_keys(read_keys_document(path), secrets=secrets)
-
-
-def read_keys_document(path: Path) -> Document:
-    """The content of the keys file, which knows its lines."""
-    return read_document(path, "keys file", _ADVICE)
+    return parse_keys(read_document(path, "keys file", _ADVICE), secrets=secrets)
 
 
 def parse_keys(document: Document, *, secrets: bool = True) -> KeysFile:
@@ -175,7 +170,7 @@ def check_keys_file(config: Config) -> list[Finding]:
         return []
     path = Path(config.server.keys_file)
     try:
-        document = read_keys_document(path)
+        document = read_document(path, "keys file", _ADVICE)
         entries = parse_keys(document).keys
     except ConfigError as error:
         return [replace(finding, where=f"{path.name}: {finding.where}") for finding in error.findings]
@@ -186,7 +181,6 @@ def check_keys_file(config: Config) -> list[Finding]:
         for name in (name for name in entry.experts or () if name not in config.by_name):
             text = f"there is no expert {name!r}: there are {', '.join(config.by_name)}"
             warnings.append((("keys", place, "experts"), text))
-    for place, entry in enumerate(entries):
         if entry.expires is not None and not entry.disabled and parse_moment(entry.expires) <= now():
             text = f"the key {entry.name!r} has expired and is rejected: remove it, or give it a later day"
             warnings.append((("keys", place, "expires"), text))
