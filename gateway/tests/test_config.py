@@ -67,6 +67,7 @@ def refusal(text: str) -> str:
         (GOOD.replace("law", "7"), "line 3, experts.0.name: should be a valid string, found 7: put it in quotes"),
         (GOOD.replace("http:", "ftp:"), "line 4, experts.0.base_url: must look like http://"),
         (GOOD + "router: {path: other}\n", "line 5: 'router' occurs twice, first in line 1"),
+        (GOOD + "server: {port: 1, port: 2}\n", "line 5: 'port' occurs twice, first in line 5"),
         (GOOD + "version: 2\n", "line 5, version: should be 1, found 2"),
         ("version: 1\n", "2 problems: line 1, experts: this field is missing; line 1, router: this field is missing"),
         ("router: {path: r}\nexperts: []\n", "line 2, experts: should not be empty"),
@@ -356,6 +357,8 @@ def test_problems_of_every_kind_are_told_at_once(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(ConfigError) as caught:
         parsed(text.replace("99999", "80"), secrets=True)
     assert [finding.where for finding in caught.value.findings] == list(found)[:3]
+    with pytest.raises(ConfigError, match=r"^f\.yaml: line 1, experts: this field is missing$"):
+        parsed("router: {path: router}\nrouting: {default: law}\n")  # without experts, no name is wrong
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,8 @@ def parse_config(
         config = Config.model_validate_json(json.dumps(merged), strict=True, context={"folder": path.parent})
     except ValidationError as error:
         problems += findings.convert_errors(document, list_faults(error), Config)
-        problems += _find_wrong_names(merged, document)  # pydantic skips this check where a field is wrong
+        # pydantic skips the check of names where a field is wrong
+        problems += [findings.convert_problem(document, one) for one in list_name_problems(merged)]
     if secrets:
         problems += findings.find_unset_variables(document, merged)
         problems += _find_tls_problems(config, document) if config is not None else ()
@@ -88,22 +89,6 @@ def parse_config(
         firsts = {one.where: one for one in reversed(problems)}  # the first problem of each field
         raise ConfigError(document.name, sort_findings(firsts.values()))
     return config
-
-
-def _find_wrong_names(value: Mapping[str, Any], document: Document) -> list[Finding]:
-    """Wrong names of experts in a file with other problems."""
-    listed, routing = value.get("experts"), value.get("routing")
-    experts = [one if isinstance(one, Mapping) else {} for one in listed] if isinstance(listed, list) else []
-    if not experts or not all(isinstance(one.get("name"), str) for one in experts):
-        return []
-    fallbacks = [own if isinstance(own := one.get("fallbacks"), list) else [] for one in experts]
-    named = [
-        (one["name"], [name for name in own if isinstance(name, str)])
-        for one, own in zip(experts, fallbacks, strict=True)
-    ]
-    others = routing if isinstance(routing, Mapping) else {}
-    mentioned = [own if isinstance(own := others.get(field), str) else None for field in ("default", "shadow")]
-    return [findings.convert_problem(document, one) for one in list_name_problems(named, *mentioned)]
 
 
 def _find_tls_problems(config: Config, document: Document) -> Iterator[Finding]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
@@ -255,17 +255,23 @@ class Hooks(Part):
     """These see answers. They may change or reject them."""
 
 
-def list_name_problems(
-    experts: Sequence[tuple[str, Sequence[str]]], default: str | None, shadow: str | None
-) -> list[str]:
-    """Duplicate and unknown names of experts, each with its field. `experts` are names and their fallbacks."""
-    names = [name for name, _ in experts]
-    mentioned = [("routing.default", default), ("routing.shadow", shadow)]
-    mentioned += [(f"experts.{place}.fallbacks", name) for place, (_, own) in enumerate(experts) for name in own]
+def list_name_problems(value: Mapping[str, Any]) -> list[str]:
+    """Duplicate and unknown names of experts, each with its field. Other fields of the configuration may be wrong."""
+    experts = value.get("experts")
+    rows = [one if isinstance(one, dict) else {} for one in experts] if isinstance(experts, list) else []
+    names = [str(row.get("name")) for row in rows]
+    if not rows or not all(isinstance(row.get("name"), str) for row in rows):
+        return []
+    routing = value.get("routing")
+    others = routing if isinstance(routing, dict) else {}
+    mentioned = [("routing.default", others.get("default")), ("routing.shadow", others.get("shadow"))]
+    for index, row in enumerate(rows):
+        own = row.get("fallbacks")
+        mentioned += [(f"experts.{index}.fallbacks", name) for name in own] if isinstance(own, list) else []
     twice = sorted({name for name in names if names.count(name) > 1})
     found = [f"experts: the names {', '.join(twice)} occur twice"] if twice else []
     for place, name in mentioned:
-        if name is not None and name not in names:
+        if isinstance(name, str) and name not in names:
             found.append(f"{place}: no expert {name!r}: {suggest_name(name, names)}there are {', '.join(names)}")
     return found
 
@@ -294,8 +300,7 @@ class Config(Part):
 
     @model_validator(mode="after")
     def _names_fit(self) -> Self:
-        fallbacks = [(expert.name, expert.fallbacks) for expert in self.experts]
-        if problems := list_name_problems(fallbacks, self.routing.default, self.routing.shadow):
+        if problems := list_name_problems(self.model_dump(mode="json", include={"experts", "routing"})):
             raise ValueError("\n".join(problems))
         return self
 
