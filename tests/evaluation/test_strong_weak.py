@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +32,16 @@ PROMPTS = [row["prompt"] for row in answers()]
 @pytest.fixture(scope="module")
 def router() -> Router:
     return Router.fit_outcomes(TRAIN)
+
+
+@cache
+def _fit_three(number: int) -> Router:
+    return Router.fit_outcomes(answers(models=("llama", "mistral", "gemma"), number=number))
+
+
+def three_models(number: int = 40) -> Router:
+    """A copy, which a test may change."""
+    return copy(_fit_three(number))
 
 
 def literal_pgr(gaps: list[float], scores: list[tuple[float, float]], calls: int) -> float:
@@ -106,8 +118,7 @@ def test_a_share_picked_on_the_fits_own_prompts_is_kept_on_new_ones() -> None:
 
 
 def test_others_than_the_two_are_passed_over_and_come_last() -> None:
-    three = Router.fit_outcomes(answers(models=("llama", "mistral", "gemma")))
-    made = calibrate_strong_share(three, PROMPTS, 0.5, strong="llama", weak="gemma").router
+    made = calibrate_strong_share(three_models(), PROMPTS, 0.5, strong="llama", weak="gemma").router
     for decision in made.route_batch(PROMPTS):
         assert decision.expert in ("llama", "gemma") and decision.expert == decision.ranking[0][0]
         assert [name for name, _ in decision.ranking][2] == "mistral"
@@ -128,8 +139,7 @@ def test_weights_of_a_call_leave_the_share_alone(router: Router) -> None:
 
 
 def test_removing_and_adding_others_keeps_the_share() -> None:
-    three = Router.fit_outcomes(answers(models=("llama", "mistral", "gemma")))
-    made = calibrate_strong_share(three, PROMPTS, 0.5, strong="llama", weak="mistral")
+    made = calibrate_strong_share(three_models(), PROMPTS, 0.5, strong="llama", weak="mistral")
     made.router.remove("gemma")
     assert made.router.policy.strong_share == made.chosen
 
@@ -141,7 +151,7 @@ def test_the_pair_is_named_or_clear(router: Router) -> None:
         find_pair(router, "gpt")
     with pytest.raises(InputError, match="name two models"):
         find_pair(router, "llama", "llama")
-    three = Router.fit_outcomes(answers(models=("llama", "mistral", "gemma"), number=5))
+    three = three_models(5)
     with pytest.raises(InputError, match=r"must both be named for a router of 3 models.*--strong and --weak"):
         find_pair(three, strong="llama")
 
@@ -193,7 +203,6 @@ def test_the_gain_has_an_interval(router: Router) -> None:
 
 
 def test_three_models_have_no_pair_of_their_own() -> None:
-    rows = answers(models=("llama", "mistral", "gemma"), number=5)
-    three = Router.fit_outcomes(rows)
+    rows, three = answers(models=("llama", "mistral", "gemma"), number=5), three_models(5)
     assert evaluate_outcomes(three, rows).strong_weak is None
     assert evaluate_outcomes(three, rows, strong="llama", weak="gemma").strong_weak is not None

@@ -22,6 +22,9 @@ from ir3de.scorers.logistic import Logistic
 from laws import EVERY_SCORER, SELECTORS, STRANGE, shown
 
 MOST = 70  # prompts: longer than any vector of a processor, and its rest
+# by day those around the widths of vectors; all of them at night
+LENGTHS = {"some lengths": [1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, MOST], "all": list(range(1, MOST + 1))}
+NIGHTLY = (pytest.mark.slow, pytest.mark.nightly)
 Item = TypeVar("Item")
 
 PROMPTS = [*STRANGE, "ok thanks", "yes", *tiny.mixed(MOST - len(STRANGE) - 2, seed=3)]
@@ -40,18 +43,24 @@ ROUTERS: dict[str, Callable[[], Router]] = {
 }
 
 
-def arrange(items: Sequence[Item]) -> Iterator[tuple[int, list[Item]]]:
-    """Every length of a batch up to that of the items, each time with the items in another order."""
-    for length in range(1, len(items) + 1):
+lengths = pytest.mark.parametrize(
+    "lengths", [pytest.param(own, id=name, marks=NIGHTLY if name == "all" else ()) for name, own in LENGTHS.items()]
+)
+
+
+def arrange(items: Sequence[Item], lengths: Sequence[int]) -> Iterator[tuple[int, list[Item]]]:
+    """Batches of each of these lengths, each time with the items in another order."""
+    for length in lengths:
         shuffled = random.Random(length).sample(items, len(items))
         yield length, (list(items), list(items)[::-1], shuffled)[length % 3]
 
 
 @pytest.mark.parametrize("kind", ROUTERS)
-def test_a_decision_is_the_same_in_every_batch_and_order(kind: str) -> None:
+@lengths
+def test_a_decision_is_the_same_in_every_batch_and_order(kind: str, lengths: list[int]) -> None:
     router = ROUTERS[kind]()
     alone = {text: shown(router.route(text)) for text in PROMPTS}
-    for length, texts in arrange(PROMPTS):
+    for length, texts in arrange(PROMPTS, lengths):
         for begin in range(0, len(texts), length):
             batch = texts[begin : begin + length]
             assert [shown(one) for one in router.route_batch(batch)] == [alone[text] for text in batch], length
@@ -77,8 +86,9 @@ def test_no_vectorised_function_takes_part_in_a_decision(kind: str, monkeypatch:
 
 
 @pytest.mark.parametrize("selector", [Average(), AllTokens(), EntropyTopK(3)], ids=str)
+@lengths
 def test_figures_are_the_same_in_every_batch_and_order(
-    selector: Average | AllTokens | EntropyTopK, monkeypatch: pytest.MonkeyPatch
+    selector: Average | AllTokens | EntropyTopK, lengths: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     router = tiny.router(20, selector=selector)
 
@@ -89,12 +99,15 @@ def test_figures_are_the_same_in_every_batch_and_order(
         return made.chosen, made.router.compiled.rules.calibration, rules.calibration, evaluate(made.router, by_expert)
 
     expected = measure(LABELLED)
-    for length, pairs in arrange(LABELLED):
+    for length, pairs in arrange(LABELLED, lengths):
         monkeypatch.setattr(ir3de.evaluation.prompts, "BATCH_PROMPTS", length)
         assert measure(pairs) == expected, length
 
 
-def test_figures_of_outcomes_and_logs_are_the_same_in_every_batch_and_order(monkeypatch: pytest.MonkeyPatch) -> None:
+@lengths
+def test_figures_of_outcomes_and_logs_are_the_same_in_every_batch_and_order(
+    lengths: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     draw, labelled = random.Random(5), tiny.router(20)
     models = ("llama", "mistral", "gemma")
     rows = [{**row, "scores": {name: draw.random() for name in models}} for row in answers(number=MOST // 2)]
@@ -110,6 +123,7 @@ def test_figures_of_outcomes_and_logs_are_the_same_in_every_batch_and_order(monk
         return evaluate_outcomes(router, some), replay_log(labelled, others), measure_order(*zip(*pairs, strict=True))
 
     expected = measure(rows, log, gaps)
-    for (length, some), (_, others), (_, pairs) in zip(arrange(rows), arrange(log), arrange(gaps), strict=False):
+    arranged = (arrange(own, lengths) for own in (rows, log, gaps))
+    for (length, some), (_, others), (_, pairs) in zip(*arranged, strict=True):
         monkeypatch.setattr(ir3de.evaluation.prompts, "BATCH_PROMPTS", length)
         assert measure(some, others, pairs) == expected, length

@@ -1,5 +1,8 @@
 """Four owners of texts of law, and routers that were given what they have."""
 
+import pickle
+from functools import cache
+
 import tiny
 from ir3de import Contribution, Router, collect
 
@@ -16,9 +19,19 @@ OWNERS = {
 
 def fitted(*ids: str, texts: bool = True, **options: object) -> Router:
     """A router whose law came from texts and these contributions."""
-    router = Router.fit(tiny.domain_texts(), embedding=tiny.embedding(), **options)
     if not texts:
-        router = Router.fit({**tiny.domain_texts(), "law": [OWNERS[one] for one in ids]}, embedding=tiny.embedding())
-    elif ids:
+        return Router.fit({**tiny.domain_texts(), "law": [OWNERS[one] for one in ids]}, embedding=tiny.embedding())
+    router = Router.fit(tiny.domain_texts(), embedding=tiny.embedding(), **options) if options else from_texts()
+    if ids:
         router.merge("law", [OWNERS[one] for one in ids])
     return router
+
+
+def from_texts() -> Router:
+    """The router without contributions, fitted once; what tests get shares no number with it."""
+    return pickle.loads(_fit_from_texts())  # type: ignore[no-any-return]
+
+
+@cache
+def _fit_from_texts() -> bytes:
+    return pickle.dumps(Router.fit(tiny.domain_texts(), embedding=tiny.embedding()))
