@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import os
@@ -17,6 +18,7 @@ import pytest
 import tiny
 from ir3de_gateway.store import pins
 from ir3de_gateway.store.pins import StoredPins, create_pins, find_file
+from ir3de_gateway.store.workers import WorkerNotes
 from running_gateway import Running, running
 from saved import first_router
 
@@ -37,6 +39,16 @@ def clock() -> Clock:
 @pytest.fixture(params=["memory", "shared"])
 def both(request: pytest.FixtureRequest, clock: Clock, tmp_path: Path) -> StoredPins:
     return StoredPins(60, None if request.param == "memory" else tmp_path / "pins.sqlite", clock)
+
+
+def test_a_store_that_is_dropped_is_closed(tmp_path: Path) -> None:
+    stored, notes = StoredPins(60, tmp_path / "pins.sqlite"), WorkerNotes(tmp_path)
+    databases = stored._database, notes._database
+    del stored, notes
+    gc.collect()
+    for database in databases:
+        with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+            database.execute("SELECT 1")
 
 
 def rows(path: Path) -> int:

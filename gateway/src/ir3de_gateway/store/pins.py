@@ -20,7 +20,7 @@ from time import monotonic, sleep, time
 from typing import Any
 
 from ir3de_gateway.api_errors import ApiError
-from ir3de_gateway.store.workers import PAGE_BYTES, WRITE_WAIT_S, is_first_report, open_database
+from ir3de_gateway.store.workers import PAGE_BYTES, WRITE_WAIT_S, close_with, is_first_report, open_database
 
 MAX_PINS = 100_000  # beyond this number the least recently used pins are dropped
 MAX_UNWRITTEN = 10_000  # pins that are in memory alone while the file cannot be written
@@ -65,6 +65,7 @@ class StoredPins:
             _log.warning("%s is damaged, and pins begin anew: %s", path, error)
             _remove(path)
             self._database = open_database(path, _SCHEMA)
+        close_with(self, self._database)
         self._database.execute(f"PRAGMA busy_timeout={round(BUSY_WAIT_S * 1_000)}")
         self.tidy()
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from itertools import count
@@ -161,11 +162,17 @@ def _make_private(path: Path) -> None:
     path.chmod(0o600)
 
 
+def close_with(owner: object, database: sqlite3.Connection) -> None:
+    """Close the database when its owner is dropped unclosed; Python 3.13 warns of what is left to the collector."""
+    weakref.finalize(owner, database.close).atexit = False
+
+
 class WorkerNotes:
     """Texts by their names, which all workers of a folder read and write. Errors are those of `sqlite3`."""
 
     def __init__(self, folder: Path) -> None:
         self._database = open_database(folder / NOTES_FILE, _NOTES)
+        close_with(self, self._database)
         self._database.execute("PRAGMA synchronous=OFF")  # the folder ends with the gateway
         self._database.execute("PRAGMA wal_autocheckpoint=1000")
 
