@@ -10,9 +10,10 @@ import asyncio
 import json
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
+from itertools import count
 from mmap import ACCESS_COPY, mmap
 from typing import IO, Any, NoReturn
 
@@ -171,19 +172,12 @@ class FormReader:
     """
 
     def __init__(self, boundary: bytes, taken: tuple[str, ...]) -> None:
-        self._line = b"--" + boundary
-        self._taken = taken
+        self._line, self._taken = b"--" + boundary, taken
         self._held = b"\r\n"  # so that the first line is found like all others
-        self._state = "preamble"  # then "line", "head", "content", "end"
-        self._name = ""  # of the field that is being taken out
-        self._value = b""
-        self._parts = 0
+        self._passed: list[bytes] = []
+        self._reading = self._read()
         self.fields: dict[str, str] = {}
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether the form is complete."""
-        return self._state == "end"
+        self.has_ended = False  # whether the form is complete
 
     @property
     def closing(self) -> bytes:
@@ -197,87 +191,75 @@ class FormReader:
     def feed(self, piece: bytes) -> bytes:
         """Take a piece, and return what can be passed on."""
         self._held += piece
-        passed: list[bytes] = []
-        while self._state != "end" and self._read_part(passed):
-            pass
-        if self._state == "end":
+        next(self._reading, None)
+        if self.has_ended:
             self._held = b""  # what follows the form is dropped
-        return b"".join(passed)
+        passed = b"".join(self._passed)
+        self._passed.clear()
+        return passed
 
-    def _read_part(self, passed: list[bytes]) -> bool:
-        """Read what comes next; False if more must come first."""
-        if self._state == "line":
-            return self._read_line_end()
-        if self._state == "head":
-            return self._read_head(passed)
-        return self._read_content(passed)
+    def _read(self) -> Iterator[None]:
+        """Read the form to its end. It yields where more must come first."""
+        yield from self._read_content(_reject_preamble)
+        for number in count():
+            while len(self._held) < 2:
+                yield
+            after, self._held = self._held[:2], self._held[2:]
+            if after == b"--":
+                self.has_ended = True
+                return
+            if after != b"\r\n":
+                _reject("a line that begins with the boundary must end there")
+            if number == MAX_PARTS:
+                _reject(f"it has more than {MAX_PARTS:,} parts")
+            yield from self._read_part()
 
-    def _read_content(self, passed: list[bytes]) -> bool:
-        end = self._held.find(b"\r\n" + self._line)
-        if end < 0:
-            safe = max(0, len(self._held) - len(self._line) - 1)  # the rest may be the beginning of a line
-            self._take(self._held[:safe], passed)
-            self._held = self._held[safe:]
-            return False
-        self._take(self._held[:end], passed)
-        self._end_content(passed)
-        self._held = self._held[end + 2 + len(self._line) :]
-        self._state = "line"
-        return True
-
-    def _take(self, content: bytes, passed: list[bytes]) -> None:
-        if self._state == "preamble":
-            if content:
-                _reject("it must begin with its boundary")
-        elif not self._name:
-            passed.append(content)
-        else:
-            self._value += content
-            if len(self._value) > MAX_FIELD_BYTES:
-                raise ApiError(400, f"{self._name} is longer than {MAX_FIELD_BYTES:,} bytes", param=self._name)
-
-    def _end_content(self, passed: list[bytes]) -> None:
-        if self._name:
-            try:
-                self.fields[self._name] = self._value.decode()
-            except UnicodeDecodeError:
-                raise ApiError(400, f"{self._name} is not UTF-8", param=self._name) from None
-            self._name, self._value = "", b""
-        elif self._state == "content":
-            passed.append(b"\r\n")
-
-    def _read_line_end(self) -> bool:
-        if len(self._held) < 2:
-            return False
-        after, self._held = self._held[:2], self._held[2:]
-        if after == b"--":
-            self._state = "end"
-        elif after == b"\r\n":
-            self._state = "head"
-        else:
-            _reject("a line that begins with the boundary must end there")
-        return True
-
-    def _read_head(self, passed: list[bytes]) -> bool:
-        end = self._held.find(b"\r\n\r\n")
-        if end < 0 or end > MAX_HEAD_BYTES:
+    def _read_part(self) -> Iterator[None]:
+        while (end := self._held.find(b"\r\n\r\n", 0, MAX_HEAD_BYTES + 4)) < 0:
             if len(self._held) > MAX_HEAD_BYTES:
                 _reject(f"the head of a part is longer than {MAX_HEAD_BYTES:,} bytes")
-            return False
+            yield
         head, self._held = self._held[:end], self._held[end + 4 :]
         name = _read_name(head)
         check_field(name, frozenset(self._taken))
-        self._parts += 1
-        if self._parts > MAX_PARTS:
-            _reject(f"it has more than {MAX_PARTS:,} parts")
         if name in self._taken:
-            if name in self.fields:
-                raise ApiError(400, f"{name} occurs twice in the form", param=name)
-            self._name = name
-        else:
-            passed.append(self._line + b"\r\n" + head + b"\r\n\r\n")
-        self._state = "content"
-        return True
+            yield from self._read_field(name)
+            return
+        self._passed.append(self._line + b"\r\n" + head + b"\r\n\r\n")
+        yield from self._read_content(self._passed.append)
+        self._passed.append(b"\r\n")
+
+    def _read_field(self, name: str) -> Iterator[None]:
+        """Read a field that is taken out."""
+        if name in self.fields:
+            raise ApiError(400, f"{name} occurs twice in the form", param=name)
+        value = bytearray()
+
+        def keep(content: bytes) -> None:
+            value.extend(content)
+            if len(value) > MAX_FIELD_BYTES:
+                raise ApiError(400, f"{name} is longer than {MAX_FIELD_BYTES:,} bytes", param=name)
+
+        yield from self._read_content(keep)
+        try:
+            self.fields[name] = value.decode()
+        except UnicodeDecodeError:
+            raise ApiError(400, f"{name} is not UTF-8", param=name) from None
+
+    def _read_content(self, keep: Callable[[bytes], None]) -> Iterator[None]:
+        """Read what stands before the next line with the boundary, and the beginning of that line."""
+        while (end := self._held.find(b"\r\n" + self._line)) < 0:
+            safe = max(0, len(self._held) - len(self._line) - 1)  # the rest may be the beginning of a line
+            keep(self._held[:safe])
+            self._held = self._held[safe:]
+            yield
+        keep(self._held[:end])
+        self._held = self._held[end + 2 + len(self._line) :]
+
+
+def _reject_preamble(content: bytes) -> None:
+    if content:
+        _reject("it must begin with its boundary")
 
 
 def _read_name(head: bytes) -> str:
