@@ -13,7 +13,7 @@ from typing import Annotated, Any, Protocol
 from urllib.parse import unquote
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Send
 
 from ir3de.errors import InputError
 from ir3de.policies import COSTS, Cost
@@ -243,11 +243,6 @@ class ClientResponse:
                 self._stalls.end(self)
             if (stall := loop.time() - since) > self.longest_stall:
                 self.longest_stall = stall
-
-
-def find_connection(scope: Scope) -> ClientConnection | None:
-    found: ClientConnection | None = (scope.get("extensions") or {}).get(CONNECTION_EXTENSION)
-    return found
 
 
 @dataclass(frozen=True, slots=True)

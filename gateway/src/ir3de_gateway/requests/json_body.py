@@ -129,10 +129,6 @@ class JsonBody(NamedTuple):
         check_nested(values)
         return cls(content, values, members, is_large=True)
 
-    def without_values(self) -> JsonBody:
-        """The same bytes, without the values, which take several times their memory."""
-        return JsonBody(self.content, {}, self.members, self.is_large)
-
     def rewrite(
         self, changes: Mapping[str, Any], *, drop: str = "", first_message: Mapping[str, Any] | None = None
     ) -> bytes:
