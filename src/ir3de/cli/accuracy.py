@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ir3de.cli import lib
 from ir3de.cli.decisions import NONE_FITS
 from ir3de.cli.formats import FAINT, bar, colour_of, line, one_line, percent
 from ir3de.cli.output import Block, Output, Result, count_left_out, heading, short_table, split_rows, table
@@ -46,10 +47,8 @@ def view_report(report: Document, out: Output) -> Iterator[Block]:
 
 def headline(report: Document) -> Block:
     """The accuracy as in a proof, and the share of prompts that went right if it differs."""
-    from ir3de.evaluation.prompts import NOTABLE
-
     details = f" of {report['prompts']:,} prompts, by the most probable expert"
-    if abs(report["accuracy"] - report["mean_accuracy"]) > NOTABLE:
+    if abs(report["accuracy"] - report["mean_accuracy"]) > lib.prompts.NOTABLE:
         details += f"; mean over experts {percent(report['mean_accuracy'])}"
     if report["routed_accuracy"] != report["accuracy"]:
         abstained = f", {report['abstained']:,} abstained" if report["abstained"] else ""

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import click
 
+import ir3de
+from ir3de import files
+from ir3de.cli import lib
 from ir3de.cli.options import Function, gather_options
 from ir3de.cli.output import Output
 from ir3de.errors import InputError
-
-if TYPE_CHECKING:
-    from ir3de.policies import Cost
-    from ir3de.router import Router
 
 GivenCosts: TypeAlias = "dict[str, dict[str, float]]"  # expert, cost, value
 
@@ -40,8 +39,6 @@ def parse_values(context: click.Context, parameter: click.Parameter, pairs: Iter
 def _gather_costs(costs_file: Path | None, **given: dict[str, float]) -> GivenCosts:
     """The costs in a JSON file, and those named on the command line."""
     import json
-
-    from ir3de import files
 
     costs: GivenCosts = {}
     if costs_file is not None:
@@ -90,23 +87,21 @@ once_weight_option = weight_option("Quality that one unit of cost is worth, this
 
 
 def complete_costs(
-    costs: GivenCosts, experts: Iterable[str], known: Mapping[str, Cost] | None = None, *, before: Iterable[str] = ()
+    costs: GivenCosts, experts: Iterable[str], known: Mapping[str, Any] | None = None, *, before: Iterable[str] = ()
 ) -> GivenCosts:
     """The costs with `*` written out. Rejects bad ones, and experts that would be free by accident.
 
     `before` are the experts that the router has already, and `known` are their costs. If any of them has a price, then
     those without one are free on purpose.
     """
-    from ir3de.policies import FREE, Policy, check_policy
-
     names, had, old = tuple(experts), known or {}, frozenset(before)
     given = {name: dict(kinds) for name, kinds in costs.items() if name != ALL_OTHERS or name in names}
     common = {} if ALL_OTHERS in names else costs.get(ALL_OTHERS, {})
     for kind, value in common.items():
         for name in names:
-            if kind not in given.get(name, {}) and not getattr(had.get(name, FREE), kind, 0):
+            if kind not in given.get(name, {}) and not getattr(had.get(name, lib.policies.FREE), kind, 0):
                 given.setdefault(name, {})[kind] = value
-    check_policy(Policy(costs=given), names)
+    lib.policies.check_policy(lib.policies.Policy(costs=given), names)
     had_prices = any(cost.price for cost in had.values())
     if had_prices or any(kinds.get("price") for kinds in given.values()):
         _refuse_free(
@@ -127,7 +122,7 @@ def _refuse_free(unpriced: Sequence[str]) -> None:
     )
 
 
-def warn_of_idle_weights(out: Output, router: Router, weights: Mapping[str, float]) -> None:
+def warn_of_idle_weights(out: Output, router: ir3de.Router, weights: Mapping[str, float]) -> None:
     """Warn if the given weights have no effect: there is a strong share, or no expert has a cost."""
     if not any(weights.values()):
         return
@@ -137,13 +132,11 @@ def warn_of_idle_weights(out: Output, router: Router, weights: Mapping[str, floa
         out.warn("no expert of this router has a cost, so weights change nothing: `ir3de policy` gives them costs")
 
 
-def weigh(router: Router, weights: Mapping[str, float]) -> Router:
+def weigh(router: ir3de.Router, weights: Mapping[str, float]) -> ir3de.Router:
     """The router with these weights instead of its own, where any are given."""
     from dataclasses import replace
 
-    from ir3de.policies import Cost
-
-    return router.with_policy(replace(router.policy, weights=Cost.of(weights))) if weights else router
+    return router.with_policy(replace(router.policy, weights=lib.policies.Cost.of(weights))) if weights else router
 
 
 def list_amounts(cost: Mapping[str, Any]) -> str:

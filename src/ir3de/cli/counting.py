@@ -8,22 +8,18 @@ from functools import cached_property
 from glob import glob, has_magic
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+import ir3de
+from ir3de.cli import lib
 from ir3de.cli.domains import DomainTexts, HeldTexts, read_prompts
 from ir3de.cli.formats import FAINT, line, printable, size
 from ir3de.cli.options import STATISTICS_SUFFIX, Function, TextOptions
 from ir3de.cli.output import MOST_ROWS, Block, Output, count_left_out, reading, split_rows, table
 from ir3de.errors import InputError
 from ir3de.files.atomic import count_cores, find_kind
-
-if TYPE_CHECKING:
-    from ir3de.embedding import Embedding
-    from ir3de.engines import Collected, Counting
-    from ir3de.statistics.contributions import Contribution
-    from ir3de.statistics.domain import Statistics
 
 LARGE_DOMAIN_BYTES = 100_000_000  # from which `--subsample auto` uses 1 window in 16
 LARGE_SUBSAMPLE = 16
@@ -35,21 +31,21 @@ class CountedDomain:
     """One domain's statistics, and how they were counted."""
 
     name: str
-    own: Statistics | None  # from texts; None if there were only files of statistics
-    contributions: tuple[Contribution, ...]
+    own: ir3de.Statistics | None  # from texts; None if there were only files of statistics
+    contributions: tuple[ir3de.Contribution, ...]
     bytes: int
     seconds: float
-    collected: Collected | None = None
+    collected: lib.engines.Collected | None = None
     recipe: Mapping[str, Any] | None = None
     description: str | None = None  # counts as prompts, too
 
     @property
-    def domain(self) -> list[Statistics | Contribution]:
+    def domain(self) -> list[ir3de.Statistics | ir3de.Contribution]:
         """As `Router.fit` takes it."""
         return [*(() if self.own is None else (self.own,)), *self.contributions]
 
     @cached_property
-    def statistics(self) -> Statistics:
+    def statistics(self) -> ir3de.Statistics:
         """The sum of all parts."""
         parts = [] if self.own is None else [self.own]
         first, *others = [*parts, *(one.statistics() for one in self.contributions)]
@@ -84,12 +80,10 @@ class CountedDomain:
 
 def check_sources(domains: Mapping[str, DomainTexts]) -> None:
     """Reject a misspelt path before the first domain is read."""
-    from ir3de.corpora import total_bytes
-
     for paths in domains.values():
         if not isinstance(paths, HeldTexts):
             stored, sources = _split_statistics(paths)
-            total_bytes(sources)
+            lib.corpora.total_bytes(sources)
             statistics_files(stored)
 
 
@@ -112,48 +106,40 @@ def statistics_files(paths: Sequence[str]) -> list[str]:
     return found
 
 
-def load_contributions(paths: Sequence[str]) -> tuple[Contribution, ...]:
+def load_contributions(paths: Sequence[str]) -> tuple[ir3de.Contribution, ...]:
     """Read and check files of statistics on every core."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from ir3de.statistics.contributions import Contribution
-
     with ThreadPoolExecutor(count_cores(), thread_name_prefix="ir3de-read") as pool:
-        return tuple(pool.map(Contribution.load, paths))
+        return tuple(pool.map(ir3de.Contribution.load, paths))
 
 
-def load_embedding(source: str, out: Output) -> Embedding:
+def load_embedding(source: str, out: Output) -> ir3de.Embedding:
     """The embedding of --embedding."""
-    from ir3de.embedding import Embedding
-
     with out.spinner("reading the embedding"):
-        return Embedding.load(source)
+        return ir3de.Embedding.load(source)
 
 
 def count_domain(
     name: str,
     paths: DomainTexts,
-    embedding: Embedding,
+    embedding: ir3de.Embedding,
     options: TextOptions,
     out: Output,
     *,
-    counting: Counting | None = None,
+    counting: lib.engines.Counting | None = None,
     description: str | None = None,
     **how: Any,
 ) -> CountedDomain:
     """Count the texts of all paths, and add the statistics files among them; `how` are further fields of the recipe."""
-    from ir3de.corpora import total_bytes
-    from ir3de.engines import Files, collect_files
-    from ir3de.statistics.counting import Recipe, collect
-
     held = paths if isinstance(paths, HeldTexts) else None
     stored, sources = ([], []) if isinstance(paths, HeldTexts) else _split_statistics(paths)
     stored = statistics_files(stored)
-    total = held.bytes if held is not None else total_bytes(sources) if sources else 0
+    total = held.bytes if held is not None else lib.corpora.total_bytes(sources) if sources else 0
     subsample = options.subsample or (LARGE_SUBSAMPLE if (total or 0) > LARGE_DOMAIN_BYTES else 1)
     how = {"keep_sample": True, **how, "subsample": subsample, "cap": options.cap, "clip": options.clip}
     how |= {"min_count": 1} if stored else {}  # rare tokens are only known once everything is added up
-    recipe = Recipe(**how)
+    recipe = lib.statistics.Recipe(**how)
     if sources:
         with out.spinner("unpacking the embedding"):  # once, and not a part of any domain's time
             embedding.encode("")
@@ -166,7 +152,7 @@ def count_domain(
     own = collected = None
     if held is not None:
         kept = {"prompt_sums": recipe.prompt_sums, "keep_sample": recipe.keep_sample}
-        own, read = collect(held.texts, embedding=embedding, **kept, **recipe.to_dict()), held.bytes
+        own, read = ir3de.collect(held.texts, embedding=embedding, **kept, **recipe.to_dict()), held.bytes
     elif sources:
         with reading(out, name, total and total * recipe.passes) as advance:
 
@@ -175,9 +161,9 @@ def count_domain(
                 read += more
                 advance(more)
 
-            files = Files(sources, options.field, options.whole_files)
+            files = lib.engines.Files(sources, options.field, options.whole_files)
             how = {"name": name, "embedding": embedding, "recipe": recipe, "on_bytes": on_bytes}
-            collected = collect_files(files, **how, **counting or {})
+            collected = lib.engines.collect_files(files, **how, **counting or {})
         own = collected.statistics
     written = {**recipe.to_dict(), "prompt_sums": recipe.prompt_sums, "field": options.field}
     recipe_used = None if own is None else written
@@ -185,8 +171,8 @@ def count_domain(
 
 
 def count_background(
-    paths: Sequence[str], embedding: Embedding, options: TextOptions, out: Output, counting: Counting
-) -> Statistics:
+    paths: Sequence[str], embedding: ir3de.Embedding, options: TextOptions, out: Output, counting: lib.engines.Counting
+) -> ir3de.Statistics:
     """Count the prompts that belong to none of the experts. They are few, so there is no checkpoint."""
     how: Any = {"prompt_sums": False, "counting": {**counting, "checkpoint": None}}
     counted = count_domain("background", paths, embedding, options, out, **how)
@@ -255,11 +241,9 @@ def holdout_option(text: str) -> Callable[[Function], Function]:
 
 
 def hold_out(
-    given: Mapping[str, DomainTexts], share: float, options: TextOptions, counting: Counting, out: Output
+    given: Mapping[str, DomainTexts], share: float, options: TextOptions, counting: lib.engines.Counting, out: Output
 ) -> tuple[dict[str, DomainTexts], dict[str, list[str]]]:
     """Split the texts of each expert by a hash: those to fit on, and those that are held out."""
-    from ir3de.corpora import split_held_out
-
     if counting["engine"] != "local" or counting["checkpoint"] is not None:
         raise click.UsageError(
             "--holdout holds the texts in memory: leave out --engine and --checkpoint, or leave out --holdout"
@@ -275,7 +259,7 @@ def hold_out(
             train[name] = texts
             continue
         read = list(read_prompts(name, texts, options, out))
-        kept, aside = split_held_out({name: read}, share)
+        kept, aside = lib.corpora.split_held_out({name: read}, share)
         if read and not kept[name]:
             raise InputError(f"--holdout {share:g} leaves no prompt of '{name}' to fit on: give it more prompts")
         train[name] = HeldTexts(kept[name])

@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+import ir3de
+from ir3de.cli import lib
 from ir3de.cli.costs import list_amounts
 from ir3de.cli.formats import FAINT, bar, colour_of, line, name_others, one_line, percent
 from ir3de.cli.output import PIPE_WIDTH, Block, Output, Result, heading, table
 from ir3de.errors import InputError
-
-if TYPE_CHECKING:
-    from ir3de.router import Router
-    from ir3de.routing.conversation import Conversation
-    from ir3de.routing.decision import Decision
 
 Document = Mapping[str, Any]  # of a decision
 
@@ -38,7 +35,7 @@ REASONS = {
 }
 
 
-def describe_decision(decision: Decision, top: int | None = None) -> dict[str, Any]:
+def describe_decision(decision: ir3de.Decision, top: int | None = None) -> dict[str, Any]:
     """A decision with the best `top` experts of its ranking, ready for JSON."""
     document = decision.to_dict()
     candidates = [] if decision.abstained else list(decision.candidates)
@@ -79,7 +76,7 @@ def why_abstained(decision: Document) -> str:
 
 
 def view_decision(
-    decision: Document, router: Router, top: int | None, width: int, mixed: Sequence[str]
+    decision: Document, router: ir3de.Router, top: int | None, width: int, mixed: Sequence[str]
 ) -> Iterator[Block]:
     """The ranking, how many tokens counted, and the experts of a mixed prompt."""
     if not has_ranking(decision):
@@ -130,7 +127,7 @@ def ranking_table(decision: Document, experts: Sequence[str], top: int | None = 
     return shown
 
 
-def utility_table(decision: Document, router: Router, top: int | None = None) -> Block:
+def utility_table(decision: Document, router: ir3de.Router, top: int | None = None) -> Block:
     """The first experts' quality, their costs, the penalty, and the utility that is left, best first."""
     ranking, costs = decision["ranking"], router.policy.to_dict()["costs"]
     shown = table("expert", "quality", "", "cost", "penalty", "utility", right=("quality", "penalty", "utility"))
@@ -163,13 +160,10 @@ class Chat(NamedTuple):
 
 def read_chats(source: str) -> list[Chat]:
     """The chats of a file or of standard input: JSON lines, an object with `messages`, or a list of messages."""
-    from ir3de.files.sources import expand
-    from ir3de.files.streams import decode_utf8
-
     chats: list[Chat] = []
-    for found in expand([source]):
+    for found in lib.sources.expand([source]):
         with found.open() as file:
-            chats += _read_document(decode_utf8(file.read(), found), found.name)
+            chats += _read_document(lib.streams.decode_utf8(file.read(), found), found.name)
     return chats
 
 
@@ -206,17 +200,15 @@ def _make_chat(place: str, document: object) -> Chat:
     raise InputError(f'{place}: expected a list of messages or an object such as {{"messages": […]}}, found {found}')
 
 
-def route_chat(router: Router, chat: Chat, weights: Mapping[str, float]) -> Conversation:
+def route_chat(router: ir3de.Router, chat: Chat, weights: Mapping[str, float]) -> ir3de.Conversation:
     """The conversation of a chat; an error names the place of the chat."""
-    from ir3de.routing.conversation import Conversation
-
     try:
-        return Conversation.from_messages(router, chat.messages, weights=weights or None)
+        return ir3de.Conversation.from_messages(router, chat.messages, weights=weights or None)
     except InputError as error:
         raise InputError(f"{chat.place}: {error}") from None
 
 
-def describe_chat(conversation: Conversation, top: int | None = None) -> dict[str, Any]:
+def describe_chat(conversation: ir3de.Conversation, top: int | None = None) -> dict[str, Any]:
     """The decision of the last turn, and those of all turns, ready for JSON."""
     turns = []
     for index, turn in enumerate(conversation.turns):

@@ -6,19 +6,16 @@ from collections.abc import Collection, Generator, Iterable, Mapping, Sequence, 
 from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from ir3de.cli import hints
+from ir3de.cli import hints, lib
 from ir3de.cli.formats import one_line, printable
 from ir3de.cli.options import Function, TextOptions, parse_domains
 from ir3de.cli.output import Output, reading
+from ir3de.errors import InputError
 from ir3de.files.atomic import find_kind
-
-if TYPE_CHECKING:
-    from ir3de.corpora.repeats import Repeats
-    from ir3de.engines import Counting
 
 MAX_EXAMPLE_CHARACTERS = 60  # of a prompt in a sentence
 
@@ -80,7 +77,7 @@ class GivenDomains:
             )
 
     def read_to_count(
-        self, texts: TextOptions, counting: Counting, descriptions: Mapping[str, str], out: Output
+        self, texts: TextOptions, counting: lib.engines.Counting, descriptions: Mapping[str, str], out: Output
     ) -> dict[str, DomainTexts]:
         """As `read`; statistics files count too, and experts may have a description instead."""
         texts = replace(texts, skip_bad=counting["skip_bad"])
@@ -99,20 +96,16 @@ class GivenDomains:
 
     def check_labels(self, found: Mapping[str, DomainTexts], field: str | None) -> None:
         """Reject labels of which nearly every row has its own."""
-        from ir3de.corpora.labels import are_unique, describe_unique
-
         held = _list_held(found)
-        if self.label is not None and are_unique(held):
+        if self.label is not None and lib.labels.are_unique(held):
             paths = [one for one in self.sources if one not in found]
-            hints.refuse_unique_labels(describe_unique(held, self.label), paths, self.label, field)
+            hints.refuse_unique_labels(lib.labels.describe_unique(held, self.label), paths, self.label, field)
 
-    def find_repeats(self, found: Mapping[str, DomainTexts]) -> Repeats | None:
+    def find_repeats(self, found: Mapping[str, DomainTexts]) -> lib.repeats.Repeats | None:
         """Repeated and contradictory rows of labelled files; None for paths, which are read later."""
-        from ir3de.corpora.repeats import find_repeats
+        return None if self.label is None else lib.repeats.find_repeats(_list_held(found))
 
-        return None if self.label is None else find_repeats(_list_held(found))
-
-    def check_counting(self, counting: Counting) -> None:
+    def check_counting(self, counting: lib.engines.Counting) -> None:
         """Reject options of counting that need separate files for each expert."""
         if self.label is None:
             return
@@ -125,30 +118,24 @@ class GivenDomains:
             )
 
     def _find_experts(self, folders: Sequence[str], *, with_statistics: bool) -> dict[str, DomainTexts]:
-        from ir3de.corpora.labels import find_experts
-
         others = [one for one in self.sources if one not in folders]
         found = parse_domains(None, None, others, names_alone=True)
         for folder in folders:
-            for name, paths in find_experts(folder, with_statistics=with_statistics).items():
+            for name, paths in lib.labels.find_experts(folder, with_statistics=with_statistics).items():
                 found.setdefault(name, []).extend(paths)
         return dict(found)
 
     def _read_labelled(self, names: Collection[str], options: TextOptions, out: Output) -> dict[str, DomainTexts]:
-        from ir3de.corpora import read_labelled, total_bytes
-        from ir3de.engines.shards import BadRecords
-        from ir3de.errors import InputError
-
         assert self.label is not None
         paths = [str(Path(one).expanduser()) for one in self.sources if one not in names]
         field, skip_bad = options.field, options.skip_bad
         if options.whole_files:
             raise click.UsageError("--whole-files is for plain text, which has no --label: leave one of them out")
-        bad = BadRecords(skip_bad)
+        bad = lib.shards.BadRecords(skip_bad)
         how: Any = {"label": self.label, "text": field, "on_damage": bad.add_error if skip_bad else None}
         try:
-            with reading(out, "reading", total_bytes(paths)) as on_bytes:
-                found = read_labelled(paths, on_bytes=on_bytes, **how)
+            with reading(out, "reading", lib.corpora.total_bytes(paths)) as on_bytes:
+                found = lib.corpora.read_labelled(paths, on_bytes=on_bytes, **how)
         except InputError as error:
             hints.refuse_columns(paths, self.label, field)
             if not skip_bad:
@@ -234,17 +221,16 @@ def described_domains(function: Function) -> Function:
 
 def read_prompts(name: str, texts: DomainTexts, options: TextOptions, out: Output) -> Generator[str, None, None]:
     """The texts of an expert one by one, under a progress bar if they are read now."""
-    from ir3de.corpora import read_texts, total_bytes
-
     if isinstance(texts, HeldTexts):
         yield from texts.texts
         return
-    with reading(out, name, total_bytes(texts)) as on_bytes:
-        yield from read_texts(texts, field=options.field, whole_files=options.whole_files, on_bytes=on_bytes)
+    how: Any = {"field": options.field, "whole_files": options.whole_files}
+    with reading(out, name, lib.corpora.total_bytes(texts)) as on_bytes:
+        yield from lib.corpora.read_texts(texts, on_bytes=on_bytes, **how)
 
 
-def list_repeats(found: Repeats | None) -> list[str]:
+def list_repeats(found: lib.repeats.Repeats | None) -> list[str]:
     """The repeated and contradictory prompts in sentences; they count as they are."""
-    from ir3de.corpora.repeats import describe_repeats
-
-    return [] if found is None else list(describe_repeats(found, lambda text: one_line(text, MAX_EXAMPLE_CHARACTERS)))
+    if found is None:
+        return []
+    return list(lib.repeats.describe_repeats(found, lambda text: one_line(text, MAX_EXAMPLE_CHARACTERS)))

@@ -11,7 +11,9 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import click
 
+from ir3de.cli import lib
 from ir3de.cli.formats import one_line
+from ir3de.errors import InputError, IR3DEError
 from ir3de.files.atomic import find_kind
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -64,27 +66,20 @@ def write_with(options: Mapping[str, str | None]) -> str:
 
 def is_texts(path: str | Path) -> bool:
     """Whether the path is a file of texts, by its suffix."""
-    from ir3de.files.sources import recognise
-
-    return find_kind(path) == "file" and recognise(Path(path)) is not None
+    return find_kind(path) == "file" and lib.sources.recognise(Path(path)) is not None
 
 
 def is_router(path: str | Path) -> bool:
     """Whether a router is saved there."""
-    from ir3de.files.router_folder import holds_router
-
-    return holds_router(path)
+    return lib.router_folder.holds_router(path)
 
 
 def peek_rows(paths: Sequence[str]) -> Rows:
     """The first rows of the first table; empty if it cannot be read twice, or has no columns."""
-    from ir3de.corpora import expand, read_rows
-    from ir3de.corpora.labelled import PLAIN_TEXTS
-    from ir3de.errors import IR3DEError
-
     try:
-        tables = [source for source in expand(paths) if source.path is not None and source.kind not in PLAIN_TEXTS]
-        return list(islice(read_rows([tables[0].name], on_damage=lambda _: None), PEEKED_ROWS)) if tables else []
+        sources = [source for source in lib.corpora.expand(paths) if source.path is not None]
+        tables = [source.name for source in sources if source.kind not in lib.labelled.PLAIN_TEXTS]
+        return list(islice(lib.corpora.read_rows(tables[:1], on_damage=lambda _: None), PEEKED_ROWS))
     except IR3DEError:
         return []
 
@@ -208,8 +203,6 @@ def _has_option(words: Sequence[Word], option: str) -> bool:
 
 def _name_missing(words: Sequence[Word]) -> list[str]:
     """The options that must be added so that label and text of the first table are found."""
-    from ir3de.corpora.labels import find_needed_text, guess_label
-
     tables = [word.text for word in words if word.is_argument and is_texts(word.text)]
     rows = peek_rows(tables[:1]) if tables else []
     given = None
@@ -217,10 +210,11 @@ def _name_missing(words: Sequence[Word]) -> list[str]:
         name, equals, value = word.text.partition("=")
         if name == "--label" and not word.is_argument:
             given = given or (value if equals else after.text)
-    label = given or guess_label(rows)
+    label = given or lib.labels.guess_label(rows)
     if label is None:
         return []
-    text = None if _has_option(words, "--text") or _has_option(words, "--field") else find_needed_text(rows, label)
+    has_text = _has_option(words, "--text") or _has_option(words, "--field")
+    text = None if has_text else lib.labels.find_needed_text(rows, label)
     return [*(() if given else ("--label", label)), *(() if text is None else ("--text", text))]
 
 
@@ -253,22 +247,18 @@ def _read_words(arguments: Sequence[str], command: click.Command) -> list[Word]:
 
 def refuse_unnamed(paths: Sequence[str], field: str | None) -> None:
     """Reject files without a name and without --label, with the command that was likely meant."""
-    from ir3de.corpora import expand
-    from ir3de.corpora.labels import find_needed_text, guess_label
-    from ir3de.files.formats import list_names
-
     if STDIN in paths:
         right = write_with({"--label": "COLUMN"})
         raise click.UsageError(f"- is standard input: name the field that holds the expert:{right}")
     for path in paths:
         if Path(path).suffix or "/" in path:
-            expand([path])  # rejects a missing file, and names one that is spelt like it
+            lib.corpora.expand([path])  # rejects a missing file, and names one that is spelt like it
     files = [path for path in paths if is_texts(path)]
     if len(files) < len(paths) or not files:
         return  # the parser of NAME=PATH rejects the others
     rows = peek_rows(files[:1])
     _refuse_missing_header(rows, files[0])
-    label = guess_label(rows, field)
+    label = lib.labels.guess_label(rows, field)
     if label is None:
         named = {path: f"{Path(path).name.partition('.')[0] or 'law'}={path}" for path in files}
         right = write_command([named.get(one, one) for one in given_arguments()])
@@ -276,8 +266,9 @@ def refuse_unnamed(paths: Sequence[str], field: str | None) -> None:
             f"expected name=path, found {files[0]!r}, which has no column that could name an expert: name the expert "
             f"of each file:{right}"
         )
-    right = write_with({"--label": label, "--text": field or find_needed_text(rows, label)})
-    raise click.UsageError(f"{files[0]} has the columns {list_names(rows[0])}: name the column of the expert:{right}")
+    right = write_with({"--label": label, "--text": field or lib.labels.find_needed_text(rows, label)})
+    columns = lib.formats.list_names(rows[0])
+    raise click.UsageError(f"{files[0]} has the columns {columns}: name the column of the expert:{right}")
 
 
 def refuse_pairs(pairs: Sequence[str]) -> NoReturn:
@@ -292,48 +283,36 @@ def refuse_pairs(pairs: Sequence[str]) -> NoReturn:
 
 def refuse_columns(paths: Sequence[str], label: str, field: str | None) -> None:
     """Reject a column that does not exist, with the command that names the nearest one."""
-    from ir3de.corpora.labels import (
-        find_likely_columns,
-        find_needed_text,
-        find_spoken,
-        guess_label,
-        is_unique_column,
-        suggest_name,
-    )
-    from ir3de.files.formats import list_names
-
     if not (rows := peek_rows(paths)):
         return
     columns = list(rows[0])
     others = [name for name in columns if name not in (label, field)]
     if label not in columns and "." not in label:
         _refuse_missing_header(rows, paths[0])
-        nearest = suggest_name(label, others) or guess_label(rows, field)
+        nearest = lib.labels.suggest_name(label, others) or lib.labels.guess_label(rows, field)
         if nearest is not None:
-            text = field if field in columns else find_needed_text(rows, nearest)
+            text = field if field in columns else lib.labels.find_needed_text(rows, nearest)
             _refuse_missing("--label", label, columns, nearest, {"--label": nearest, "--text": text})
     if field is not None and field not in columns and "." not in field:
-        nearest = suggest_name(field, others) or find_spoken(rows, others)
+        nearest = lib.labels.suggest_name(field, others) or lib.labels.find_spoken(rows, others)
         if nearest is not None:
             _refuse_missing("--text", field, columns, nearest, {"--label": label, "--text": nearest})
-    if field is None and (spoken := find_needed_text(rows, label)) is not None:
-        likely = find_likely_columns(rows, label) if is_unique_column(rows, label) else None
+    if field is None and (spoken := lib.labels.find_needed_text(rows, label)) is not None:
+        likely = lib.labels.find_likely_columns(rows, label) if lib.labels.is_unique_column(rows, label) else None
         right = write_with({"--label": likely.label if likely else label, "--text": likely.text if likely else spoken})
         unlikely = f", and nearly every row has its own {label!r}" if likely else ""
         raise click.UsageError(
-            f"found no column with a usual name for the text{unlikely}: there are {list_names(columns)}. Name the one "
-            f"of the prompts{' and the one of the label' if likely else ''}:{right}"
+            f"found no column with a usual name for the text{unlikely}: there are {lib.formats.list_names(columns)}. "
+            f"Name the one of the prompts{' and the one of the label' if likely else ''}:{right}"
         )
 
 
 def refuse_unique_labels(description: str, paths: Sequence[str], label: str, field: str | None) -> NoReturn:
     """Reject labels of which nearly every row has its own, with the command that names the likely columns."""
-    from ir3de.corpora.labels import find_likely_columns
-
     anyway = write_command([*given_arguments(), "--unique-labels"])
     accept = f"or, if each row is an expert of its own:{anyway}"
     rows = peek_rows(paths)
-    meant = find_likely_columns(rows, label) if rows else None
+    meant = lib.labels.find_likely_columns(rows, label) if rows else None
     if meant is None:
         raise click.UsageError(f"{description}: name the column that groups them\n{accept}")
     right = write_with({"--label": meant.label, "--text": meant.text or (label if field == meant.label else field)})
@@ -353,22 +332,17 @@ def _refuse_missing_header(rows: Rows, path: str) -> None:
 def _refuse_missing(
     option: str, wanted: str, columns: Sequence[str], nearest: str, right: Mapping[str, str | None]
 ) -> NoReturn:
-    from ir3de.files.formats import list_names
-
-    found = f"found no column {wanted!r} for {option}: there are {list_names(columns)}"
+    found = f"found no column {wanted!r} for {option}: there are {lib.formats.list_names(columns)}"
     raise click.UsageError(f"{found}. Did you mean {nearest!r}?{write_with(right)}")
 
 
 def offer_skipping(error: Exception, paths: Sequence[str], label: str, field: str | None) -> None:
     """If other rows can be read, count those that cannot, and name the command that skips them."""
-    from ir3de.corpora import read_labelled
-    from ir3de.errors import InputError
-
     if STDIN in paths:
         return  # it cannot be read twice
     broken: list[InputError] = []
     try:
-        found = read_labelled(paths, label=label, text=field, on_damage=broken.append)
+        found = lib.corpora.read_labelled(paths, label=label, text=field, on_damage=broken.append)
     except InputError:
         return
     if broken and found:

@@ -8,16 +8,13 @@ from dataclasses import dataclass
 from functools import wraps
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import click
 
+from ir3de.cli import lib
 from ir3de.cli.output import Output
 from ir3de.errors import ArtifactError
-
-if TYPE_CHECKING:
-    from ir3de.engines import Counting
-    from ir3de.scorers.arithmetic import Arithmetic
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -98,13 +95,12 @@ def device_option(function: Function) -> Function:
     )(function)
 
 
-def load_arithmetic(device: str | None) -> Arithmetic | None:
+def load_arithmetic(device: str | None) -> lib.arithmetic.Arithmetic | None:
     """The arithmetic that computes on a device, or None for numpy. Rejects a device that does not exist."""
     if device is None:
         return None
-    from ir3de.scorers.arithmetic import TorchArithmetic
 
-    return TorchArithmetic(device)
+    return lib.arithmetic.TorchArithmetic(device)
 
 
 def refuse_existing(path: Path, *, force: bool) -> None:
@@ -239,7 +235,7 @@ def domains_option(function: Function) -> Function:
 
 def _make_counting(
     engine: str, workers: int | None, address: str | None, checkpoint: Path | None, skip_bad: int
-) -> Counting:
+) -> lib.engines.Counting:
     if address is not None and engine != "ray":
         raise click.UsageError("--address names a Ray cluster: add --engine ray, or leave --address out")
     return {
@@ -282,7 +278,7 @@ def engine_options(function: Function) -> Function:
 
     @_engine_options
     @wraps(function)
-    def command(*args: Any, counting: Counting, **kwargs: Any) -> Any:
+    def command(*args: Any, counting: lib.engines.Counting, **kwargs: Any) -> Any:
         try:
             return function(*args, counting=counting, **kwargs)
         except KeyboardInterrupt:
@@ -355,10 +351,8 @@ class StrongOptions(NamedTuple):
 
     def check(self) -> None:
         """Reject an impossible share, and names without a share, before anything is read."""
-        from ir3de.policies import check_share
-
         if self.share is not None:
-            check_share(self.share)
+            lib.policies.check_share(self.share)
         elif any(self.names.values()):
             raise click.UsageError("--strong and --weak belong to --strong-share: give a share, or leave them out")
 

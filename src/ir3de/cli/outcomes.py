@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import ir3de
+from ir3de.cli import lib
 from ir3de.cli.formats import FAINT, bar, colour_of, line, percent
 from ir3de.cli.output import Block, Output, Result, facts, heading, reading, table
-
-if TYPE_CHECKING:
-    from ir3de.router import Router
 
 Document = Mapping[str, Any]
 
 
 def outcome_rows(paths: Sequence[str], field: str | None, score_field: str, out: Output) -> Iterator[dict[str, Any]]:
     """Every row of the files, under a progress bar; each knows its line."""
-    from ir3de.corpora import read_rows, text_of, total_bytes
-    from ir3de.files.formats import Row
-
-    with reading(out, "outcomes", total_bytes(paths)) as on_bytes:
-        for row in read_rows(paths, on_bytes=on_bytes):
+    with reading(out, "outcomes", lib.corpora.total_bytes(paths)) as on_bytes:
+        for row in lib.corpora.read_rows(paths, on_bytes=on_bytes):
             kept = {key: row[key] for key in ("task", score_field) if key in row}
-            yield Row.at(row.place, {"text": text_of(row, field), **kept})  # type: ignore[attr-defined]
+            yield lib.formats.Row.at(row.place, {"text": lib.corpora.text_of(row, field), **kept})  # type: ignore[attr-defined]
 
 
 def describe_share(share: Document) -> str:
@@ -39,7 +35,7 @@ def describe_reached(found: Document) -> str:
 # a router -----------------------------------------------------------------------------------------------------------
 
 
-def view_means(header: Document, router: Router, width: int) -> Iterator[Block]:
+def view_means(header: Document, router: ir3de.Router, width: int) -> Iterator[Block]:
     """Mean scores and the shrinkage that was tried, with headings."""
     yield from (heading("Mean scores after shrinkage"), _means_table(header, width))
     if router.validation.strengths:
@@ -68,7 +64,7 @@ def _means_table(header: Document, width: int) -> Block:
     return shown
 
 
-def _compare_with_best(header: Document, router: Router) -> str:
+def _compare_with_best(header: Document, router: ir3de.Router) -> str:
     """Routing compared with the best single model on held-out prompts, in one line."""
     gain, reason, means = router.validation.gain, router.validation.reason, header["outcomes"]["means"]
     best = router.experts[max(range(len(router.experts)), key=lambda model: sum(row[model] for row in means))]
@@ -82,7 +78,7 @@ def _compare_with_best(header: Document, router: Router) -> str:
     return f"routing gains {above} over the best single model on {gain.prompts:,} held-out prompts"
 
 
-def _shrinkage_table(router: Router) -> Block:
+def _shrinkage_table(router: ir3de.Router) -> Block:
     """The candidates of cross-validation, and the chosen ones."""
     tried, chosen = router.validation, router.scorer
     shown = table("shrinkage", "rows", "squared error", "", right=("rows", "squared error"))

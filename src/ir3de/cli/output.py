@@ -14,6 +14,7 @@ from functools import cached_property
 from time import perf_counter
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
+from ir3de.cli import lib
 from ir3de.cli.formats import FAINT, json_text, line, name_others, size
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from ir3de.scorers.arithmetic import Arithmetic
 
 Row = TypeVar("Row")
 
@@ -221,12 +221,10 @@ BAR_DELAY_S = 1.5  # a fit that takes longer shows a bar
 
 
 @contextmanager
-def solving(out: Output, arithmetic: Arithmetic | None = None) -> Iterator[None]:
+def solving(out: Output, arithmetic: lib.arithmetic.Arithmetic | None = None) -> Iterator[None]:
     """Fits in this context use that arithmetic, under a spinner that becomes a bar if they take long."""
-    from ir3de.scorers.arithmetic import using
-
     if not out.shows_progress:
-        with using(arithmetic):
+        with lib.arithmetic.using(arithmetic):
             yield
         return
     begun, move = perf_counter(), None
@@ -241,14 +239,12 @@ def solving(out: Output, arithmetic: Arithmetic | None = None) -> Iterator[None]
             if move is not None:
                 move(doing, done, of)
 
-        with using(arithmetic, progress=report):
+        with lib.arithmetic.using(arithmetic, progress=report):
             yield
 
 
 def _bar(out: Output, shown: ExitStack) -> Callable[[str, int, int], None]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    from ir3de.scorers.arithmetic import TRIALS
 
     columns = (
         TextColumn("{task.description}", markup=False),
@@ -266,7 +262,7 @@ def _bar(out: Output, shown: ExitStack) -> Callable[[str, int, int], None]:
         nonlocal step, begun, before
         if done == 0 or doing != step:  # the next step has its own rate
             step, begun, before = doing, perf_counter(), done
-            description, unit = ("tuning", doing) if doing == TRIALS else (f"solving: {doing}", "rows")
+            description, unit = ("tuning", doing) if doing == lib.arithmetic.TRIALS else (f"solving: {doing}", "rows")
             progress.reset(task, total=of, description=description, rate="", unit=unit)
         rate = (done - before) / max(perf_counter() - begun, 1e-9)
         progress.update(task, completed=done, total=of, rate=f"{rate:,.0f}/s" if rate else "")

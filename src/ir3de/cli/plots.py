@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ir3de import files
 from ir3de.cli.formats import FAINT, colour_of, line, percent
 from ir3de.cli.options import check_suffix
 from ir3de.cli.output import Block, Result, heading, table
@@ -158,8 +159,6 @@ def _columns(spots: Sequence[Document]) -> tuple[list[float], list[float]]:
 
 def _save(figure: Figure, target: Path) -> None:
     """Write the file in the format of its suffix, whole or not at all."""
-    from ir3de import files
-
     files.make_folder(target.parent)
     with files.open_atomic(target) as file:
         kind = target.suffix[1:].lower()

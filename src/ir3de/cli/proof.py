@@ -8,15 +8,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import ir3de
+from ir3de.cli import lib
 from ir3de.cli.decisions import NONE_FITS
 from ir3de.cli.formats import FAINT, bar, colour_of, line, one_line, percent
 from ir3de.cli.output import PIPE_WIDTH, Block, Output, count_left_out, heading, table
-
-if TYPE_CHECKING:
-    from ir3de.evaluation import Contender, Estimate, Proof
-    from ir3de.router import Router
+from ir3de.errors import InputError
 
 Trial = Mapping[str, Any]
 
@@ -212,14 +211,12 @@ INDENT = 14  # of the summary's second column
 class Proven:
     """A proof, or the reason why there is none."""
 
-    proof: Proof | None
+    proof: lib.evaluation.Proof | None
     reason: str = ""
 
     @property
     def is_ready(self) -> bool:
-        from ir3de.evaluation.proof import is_ready
-
-        return self.proof is not None and is_ready(self.proof)
+        return self.proof is not None and lib.proof.is_ready(self.proof)
 
     def to_dict(self) -> dict[str, Any] | None:
         if self.proof is not None:
@@ -227,14 +224,11 @@ class Proven:
         return {"reason": self.reason} if self.reason else None
 
 
-def prove_fit(router: Router, out: Output, **how: Any) -> Proven:
+def prove_fit(router: ir3de.Router, out: Output, **how: Any) -> Proven:
     """Measure a router that was just fitted. The fit stands even if it cannot be measured."""
-    from ir3de.errors import InputError
-    from ir3de.evaluation import prove
-
     with out.spinner("measuring on held-out prompts"):
         try:
-            return Proven(prove(router=router, **how))
+            return Proven(lib.evaluation.prove(router=router, **how))
         except InputError as error:
             return Proven(None, str(error))
 
@@ -254,16 +248,14 @@ def view_proof(proven: Proven, experts: Sequence[str], width: int) -> Iterator[B
     yield from (line((note, FAINT)) for note in proof.notes[1:] if note not in proof.verdict)
 
 
-def _accuracy_table(proof: Proof, width: int = PIPE_WIDTH) -> Block:
+def _accuracy_table(proof: lib.evaluation.Proof, width: int = PIPE_WIDTH) -> Block:
     """The router and its rivals on the same prompts."""
-    from ir3de.evaluation.proof import differs_by_expert
-
-    has_means = differs_by_expert(proof)
+    has_means = lib.proof.differs_by_expert(proof)
     has_bars = width >= WIDTH_WITH_BARS and not has_means  # the figures are the same
     right = ["accuracy", "95 %", *["mean over experts"] * has_means, "router leads by"]
     shown = table("on the same prompts", right[0], *[""] * has_bars, *right[1:], right=right)
 
-    def add(name: str, one: Proof | Contender, style: str, lead: Any) -> None:
+    def add(name: str, one: lib.evaluation.Proof | lib.evaluation.Contender, style: str, lead: Any) -> None:
         found = one.accuracy
         bars = [bar(found.value, BAR_WIDTH, style)] * has_bars
         means = [percent(one.mean_accuracy.value)] * has_means
@@ -276,13 +268,13 @@ def _accuracy_table(proof: Proof, width: int = PIPE_WIDTH) -> Block:
     return shown
 
 
-def _lead(found: Estimate) -> Block:
+def _lead(found: lib.evaluation.Estimate) -> Block:
     colour = "green" if found.low > 0 else "red" if found.high < 0 else "yellow"
     interval = f"({100 * found.low:+.1f} to {100 * found.high:+.1f})"
     return line((f"{100 * found.value:+.1f} ", colour), (interval, FAINT))
 
 
-def _confused_table(proof: Proof, experts: Sequence[str], width: int) -> Block:
+def _confused_table(proof: lib.evaluation.Proof, experts: Sequence[str], width: int) -> Block:
     """The most frequent mistakes, each with the prompt that was most confidently routed wrong."""
     shown = table("prompts of", "went to", "held out", "for instance", right=("held out",))
     pairs = proof.confused[:SHOWN_PAIRS]
@@ -300,7 +292,7 @@ def _confused_table(proof: Proof, experts: Sequence[str], width: int) -> Block:
     return shown
 
 
-def _summarise(proof: Proof, width: int) -> Block:
+def _summarise(proof: lib.evaluation.Proof, width: int) -> Block:
     """Findings with their titles in the first column, so that long lines continue in the second."""
     from rich.table import Table
 
@@ -312,10 +304,8 @@ def _summarise(proof: Proof, width: int) -> Block:
     return shown
 
 
-def _list_findings(proof: Proof, width: int) -> Iterator[tuple[str, Block]]:
+def _list_findings(proof: lib.evaluation.Proof, width: int) -> Iterator[tuple[str, Block]]:
     """The abstentions, the value of more prompts, and the verdict."""
-    from ir3de.evaluation.proof import judge, judge_curve
-
     found, share = proof.abstained, "none of these prompts"
     if found.count:
         others = found.answered_accuracy
@@ -325,11 +315,11 @@ def _list_findings(proof: Proof, width: int) -> Iterator[tuple[str, Block]]:
     yield "Abstains on", line((share, ""))
     if found.examples:
         yield "", line((one_line(" · ".join(found.examples), max(20, width - INDENT)), FAINT))
-    if (of_more := judge_curve(proof)) is not None:
+    if (of_more := lib.proof.judge_curve(proof)) is not None:
         yield "More prompts", line((of_more, ""))
         points = ", ".join(f"{percent(point.accuracy.value)} with {point.prompts:,}" for point in proof.curve)
         yield "", line((points, FAINT))
-    verdict = judge(proof)
+    verdict = lib.proof.judge(proof)
     yield "Verdict", line((f"{verdict.words}.", {"yes": "green", "no": "red"}.get(verdict.kind, "yellow")))
     if verdict.advice:
         yield "", line((verdict.advice, ""))

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from ir3de import files
 from ir3de.cli.decisions import DECISION_FIELD
 from ir3de.cli.formats import json_text
 from ir3de.cli.options import refuse_existing
@@ -153,9 +154,7 @@ def check_target(target: str, *, force: bool, tables: bool = True) -> Path:
 @contextmanager
 def open_routed(path: Path) -> Iterator[Callable[[Row, Mapping[str, Any]], None]]:
     """A function that writes a row with its decision. The file appears when all are written."""
-    from ir3de.files.atomic import open_atomic
-
-    with open_atomic(path) as file:
+    with files.open_atomic(path) as file:
         writer = WRITERS[_suffix_of(path.name)](file, path.name)
         yield writer.write
         writer.close()

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+import ir3de
+from ir3de import files
+from ir3de.cli import lib
 from ir3de.cli.counting import CountedDomain, domains_table, warn_of_skipped
 from ir3de.cli.domains import list_repeats
 from ir3de.cli.formats import FAINT, line, percent
@@ -25,36 +28,25 @@ from ir3de.cli.proof import (
     write_serve_command,
 )  # fmt: skip
 
-if TYPE_CHECKING:
-    from ir3de.corpora.repeats import Repeats
-    from ir3de.evaluation.change import ChangeReport
-    from ir3de.router import Router
 
-
-def load_router(path: Path) -> Router:
+def load_router(path: Path) -> ir3de.Router:
     """The router in that folder."""
-    from ir3de.router import Router
-
-    return Router.load(path)
+    return ir3de.Router.load(path)
 
 
 @contextmanager
-def changing(path: Path) -> Iterator[Router]:
+def changing(path: Path) -> Iterator[ir3de.Router]:
     """The router, locked until it is saved, so that no change of another process is lost."""
-    from ir3de.files.atomic import lock_folder
-
     load_router(path)  # rejects a path without a router, before a lock is made there
-    with lock_folder(path.expanduser()):
+    with files.lock_folder(path.expanduser()):
         yield load_router(path)
 
 
 def free_folders(router_path: Path, serving: Path | None, *, force: bool) -> list[Path]:
     """The folders of the router and its serving copy, checked before hours of fitting."""
-    from ir3de.files.router_folder import check_destination
-
-    folders = [check_destination(router_path)]
+    folders = [lib.router_folder.check_destination(router_path)]
     if serving is not None:
-        folders.append(check_destination(serving, serving=True))
+        folders.append(lib.router_folder.check_destination(serving, serving=True))
     if len({folder.resolve() for folder in folders}) < len(folders):
         raise click.UsageError("OUT and --serving name the same folder: give the serving copy its own folder")
     for folder in folders:
@@ -62,25 +54,23 @@ def free_folders(router_path: Path, serving: Path | None, *, force: bool) -> lis
     return folders
 
 
-def measure_change(out: Output, before: Router, after: Router) -> ChangeReport:
+def measure_change(out: Output, before: ir3de.Router, after: ir3de.Router) -> lib.evaluation.ChangeReport:
     """Compare a router with the same router after a change."""
-    from ir3de.evaluation import change
-
     with out.spinner("comparing with the router before"):
-        return change.measure_change(before, after)
+        return lib.evaluation.measure_change(before, after)
 
 
 def save_and_report(
     out: Output,
-    router: Router,
+    router: ir3de.Router,
     folders: list[Path],
     seconds: float,
     counted: Sequence[CountedDomain] = (),
     *,
     tuned: bool = False,
     prove: Callable[[], Proven] | None = None,
-    repeats: Repeats | None = None,
-    before: Router | None = None,
+    repeats: lib.repeats.Repeats | None = None,
+    before: ir3de.Router | None = None,
 ) -> None:
     """Save the router, and a serving copy if there is a second folder; `tuned` shows the trials.
 
@@ -122,21 +112,20 @@ def save_and_report(
         out.note(hint(write_serve_command(folder, router.experts), "then:"))
 
 
-def _save_folders(out: Output, router: Router, folders: list[Path]) -> tuple[Mapping[str, Any], dict[Path, int]]:
+def _save_folders(out: Output, router: ir3de.Router, folders: list[Path]) -> tuple[Mapping[str, Any], dict[Path, int]]:
     """Save the router in the first folder and serving copies in the others: its header, and the bytes of each."""
-    from ir3de.files.router_folder import ROUTER_HEADER_FILE, is_ours, read_header
-
     written = {}
     with out.spinner("saving"):
         for folder in folders:
             router.save(folder, serving=folder is not folders[0])
-            files = [path for path in folder.iterdir() if is_ours(path) or path.name == ROUTER_HEADER_FILE]
-            written[folder] = sum(path.stat().st_size for path in files)
-        return read_header(folders[0]), written
+            header = folder / lib.router_folder.ROUTER_HEADER_FILE
+            ours = [path for path in folder.iterdir() if lib.router_folder.is_ours(path) or path == header]
+            written[folder] = sum(path.stat().st_size for path in ours)
+        return lib.router_folder.read_header(folders[0]), written
 
 
 def _view_fit(
-    document: Mapping[str, Any], router: Router, seconds: float, header: Mapping[str, Any], *, tuned: bool
+    document: Mapping[str, Any], router: ir3de.Router, seconds: float, header: Mapping[str, Any], *, tuned: bool
 ) -> Iterator[Block]:
     """The trials, the change or the choice of the fit; then how long it took, and what confidence means."""
     if tuned:
@@ -151,14 +140,14 @@ def _view_fit(
     yield from view_confidence(router)
 
 
-def _view_outcomes(header: Mapping[str, Any], router: Router, seconds: float, out: Output) -> Iterator[Block]:
+def _view_outcomes(header: Mapping[str, Any], router: ir3de.Router, seconds: float, out: Output) -> Iterator[Block]:
     yield from (*view_means(header, router, out.console.width), "")
     many, scores = len(router.experts), sum(expert["prompts"] for expert in header["experts"])
     done = f"fitted {many} model{'s' * (many > 1)} from {scores:,} scores in {seconds:.2f} s"
     yield line((done, ""), (f"  {router.scorer}", FAINT))
 
 
-def view_confidence(router: Router) -> Iterator[Block]:
+def view_confidence(router: ir3de.Router) -> Iterator[Block]:
     """Whether confidence is calibrated, and below which confidence the router abstains."""
     if router.kind == "outcomes":
         what = "is the expected score of the model"

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from ir3de.cli import options
+import ir3de
+from ir3de.cli import lib, options
 from ir3de.cli.costs import GivenCosts, complete_costs, cost_options
 from ir3de.cli.counting import check_sources, count_domain
 from ir3de.cli.domains import GivenDomains, described_domains
@@ -18,11 +19,6 @@ from ir3de.cli.outcomes import outcome_rows
 from ir3de.cli.output import Output, hint, solving
 from ir3de.cli.saving import changing, load_router, save_and_report
 from ir3de.errors import InputError, UnknownExpertError, name_some
-
-if TYPE_CHECKING:
-    from ir3de.engines import Counting
-    from ir3de.fitting.domains import ScorerChoice
-    from ir3de.router import Router
 
 scorer_choice_option = click.option(
     "--scorer",
@@ -45,14 +41,11 @@ def add_outcomes(
     **_: Any,
 ) -> None:
     """add --outcomes: sum up the rows of new models, or with --merge more rows of any, and change the router."""
-    from ir3de.corpora import total_bytes
-    from ir3de.fitting.outcomes import collect_outcomes
-
     router = load_router(router_path)
     router.outcomes  # noqa: B018 - rejects a router whose experts are added as NAME=PATH
-    total_bytes(outcomes)
+    lib.corpora.total_bytes(outcomes)
     rows = outcome_rows(outcomes, texts.field, score_field, out)
-    sums = collect_outcomes(rows, embedding=router.embedding, field=score_field)
+    sums = lib.outcomes.collect_outcomes(rows, embedding=router.embedding, field=score_field)
     experts = dict.fromkeys((*router.experts, *sums.models))
     costs = complete_costs(costs, experts, router.policy.costs, before=router.experts)
     begun = perf_counter()
@@ -80,11 +73,11 @@ def add(
     domains: GivenDomains,
     descriptions: Mapping[str, str],
     texts: options.TextOptions,
-    counting: Counting,
+    counting: lib.engines.Counting,
     no_sample: bool,
     costs: GivenCosts,
     merge: bool,
-    scorer_choice: ScorerChoice,
+    scorer_choice: lib.domains.ScorerChoice,
     device: str | None,
     out: Output,
 ) -> None:
@@ -131,7 +124,7 @@ def add(
         save_and_report(out, router, [router_path.expanduser()], perf_counter() - begun, counted, before=before)
 
 
-def _check_names(router: Router, names: Iterable[str], *, merge: bool) -> None:
+def _check_names(router: ir3de.Router, names: Iterable[str], *, merge: bool) -> None:
     """Reject names that the router cannot accept, before anything is read."""
     for name in names:
         if merge and name not in router.experts:
@@ -153,7 +146,7 @@ def remove(
     router_path: Path,
     names: tuple[str, ...],
     contribution: str | None,
-    scorer_choice: ScorerChoice,
+    scorer_choice: lib.domains.ScorerChoice,
     device: str | None,
     out: Output,
 ) -> None:

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+import ir3de
+from ir3de import files
+from ir3de.cli import lib
 from ir3de.cli.formats import FAINT, line
 from ir3de.cli.options import force_option, number_option, output_options, refuse_existing, router_argument
 from ir3de.cli.output import Block, Output, Result, count_left_out, hint, split_rows, table
@@ -104,13 +107,10 @@ def receipt(
       ir3de receipt router --contribution berlin-2026 --output receipt.json
       ir3de verify router --receipt receipt.json --statistics berlin.stats
     """
-    from ir3de import files
-    from ir3de.files.ledger import receipt as write_receipt
-
     if target is not None:
         refuse_existing(target.expanduser(), force=force)
     entry = _choose_entry(_load_history(router_path), contribution, number, router_path)
-    document = write_receipt(entry)
+    document = lib.ledger.receipt(entry)
     if target is None:
         out.json(document)
         if not out.as_json:
@@ -161,17 +161,14 @@ def verify(
       ir3de verify router
       ir3de verify router --receipt receipt.json --statistics berlin.stats
     """
-    from ir3de import files
-    from ir3de.evaluation.verification import verify as checks
-    from ir3de.files.ledger import from_receipt
-    from ir3de.statistics.contributions import Contribution
-
     if receipt_path is None and (statistics is not None or before is not None):
         raise click.UsageError("--statistics and --before need a receipt: name it with --receipt")
-    entry = None if receipt_path is None else from_receipt(files.read(receipt_path.expanduser()), receipt_path)
-    mine = None if statistics is None else Contribution.load(statistics)
+    entry = None
+    if receipt_path is not None:
+        entry = lib.ledger.from_receipt(files.read(receipt_path.expanduser()), receipt_path)
+    mine = None if statistics is None else ir3de.Contribution.load(statistics)
     with out.spinner("checking"):
-        found = list(checks(router_path, receipt=entry, contribution=mine, before=before))
+        found = list(lib.evaluation.verify(router_path, receipt=entry, contribution=mine, before=before))
     wrong = [check for check in found if check.holds is False]
     document = {"router": str(router_path), "holds": not wrong, "checks": [asdict(check) for check in found]}
     marks = {True: ("✓", "green"), False: ("✗", "red"), None: ("–", "yellow")}

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from ir3de.cli import options
+import ir3de
+from ir3de.cli import lib, options
 from ir3de.cli.counting import (
     CountedDomain,
     check_sources,
@@ -25,11 +26,6 @@ from ir3de.cli.formats import line
 from ir3de.cli.output import Output, Result, facts, hint, saved_line
 from ir3de.errors import InputError
 
-if TYPE_CHECKING:
-    from ir3de.engines import Counting
-    from ir3de.statistics.contributions import Contribution
-    from ir3de.statistics.domain import Statistics
-
 
 @dataclass(frozen=True)
 class Labels:
@@ -39,19 +35,15 @@ class Labels:
     owner: str
 
     def make(
-        self, statistics: Statistics, given: Sequence[Contribution], *, recipe: Mapping[str, Any] | None = None
-    ) -> Contribution:
+        self, statistics: ir3de.Statistics, given: Sequence[ir3de.Contribution], recipe: Mapping[str, Any] | None = None
+    ) -> ir3de.Contribution:
         """The statistics as a contribution made of those given; rejects one that was given twice."""
-        from ir3de.statistics.contributions import Contribution, find_holders
-
-        parts = find_holders(given, "these files are not all different: one")
-        return Contribution.of(statistics, owner=self.owner, id=self.id, recipe=recipe, parts=parts)
+        parts = lib.contributions.find_holders(given, "these files are not all different: one")
+        return ir3de.Contribution.of(statistics, owner=self.owner, id=self.id, recipe=recipe, parts=parts)
 
 
 def _make_labels(owner: str, named: str | None) -> Labels:
-    from ir3de.statistics.contributions import check_id, check_owner
-
-    return Labels(None if named is None else check_id(named), check_owner(owner))
+    return Labels(None if named is None else lib.contributions.check_id(named), lib.contributions.check_owner(owner))
 
 
 label_options = options.gather_options(
@@ -104,7 +96,7 @@ def collect(
     paths: tuple[str, ...],
     label: str | None,
     texts: options.TextOptions,
-    counting: Counting,
+    counting: lib.engines.Counting,
     labels: Labels,
     window: int,
     keep_sample: bool,
@@ -172,7 +164,7 @@ def _plan(
     paths: tuple[str, ...],
     label: str | None,
     texts: options.TextOptions,
-    counting: Counting,
+    counting: lib.engines.Counting,
     labels: Labels,
     out: Output,
 ) -> tuple[dict[str, Path], Mapping[str, DomainTexts]]:
@@ -189,7 +181,7 @@ def _plan(
 
 def _make(
     counted: CountedDomain, labels: Labels, min_count: int, *, keep_sample: bool, label: str | None
-) -> Contribution:
+) -> ir3de.Contribution:
     """A contribution from the counts; rejects one without any token."""
     where = "these texts" if label is None else f"the texts of {counted.name!r}"
     whole = counted.statistics if keep_sample else counted.statistics.without_sample()
@@ -277,13 +269,13 @@ def _refuse_repeated(paths: tuple[str, ...]) -> None:
         raise click.UsageError(f"{twice} is named twice and would count twice: name it once")
 
 
-def _report_saved(out: Output, target: Path, made: Contribution, **more: Any) -> None:
+def _report_saved(out: Output, target: Path, made: ir3de.Contribution, **more: Any) -> None:
     size = target.stat().st_size
     document = {"statistics": str(target), "bytes": size, **describe_contribution(made), **more}
     out.show(document, (saved_line(target, size), hint(f"ir3de fit router {target.stem}={target} …")))
 
 
-def describe_contribution(contribution: Contribution) -> dict[str, Any]:
+def describe_contribution(contribution: ir3de.Contribution) -> dict[str, Any]:
     """Plain values, ready for JSON."""
     statistics = contribution.statistics()
     return {
@@ -302,7 +294,7 @@ def describe_contribution(contribution: Contribution) -> dict[str, Any]:
     }
 
 
-def list_contribution_facts(contribution: Contribution) -> Iterator[tuple[str, str]]:
+def list_contribution_facts(contribution: ir3de.Contribution) -> Iterator[tuple[str, str]]:
     """The content of a file of statistics, as names and values."""
     found, sums = describe_contribution(contribution), contribution.statistics().sums
     recipe, sources = ", ".join(_list_options(found["recipe"])), found["sources"]

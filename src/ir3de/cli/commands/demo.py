@@ -6,10 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+import ir3de
+from ir3de import files
+from ir3de.cli import lib
 from ir3de.cli.accuracy import headline, recall_table
 from ir3de.cli.commands.explain import show_explanation
 from ir3de.cli.counting import count_domain, domains_table
@@ -19,10 +22,6 @@ from ir3de.cli.options import TextOptions, force_option, output_options, refuse_
 from ir3de.cli.output import Block, Output, Result, heading, hint, table
 from ir3de.cli.proof import describe_choice
 from ir3de.errors import InputError
-
-if TYPE_CHECKING:
-    from ir3de.router import Router
-    from ir3de.routing.decision import Decision
 
 QUESTIONS = (
     "Why does my async function return a coroutine?",
@@ -67,31 +66,27 @@ def demo(target: Path | None, write: Path | None, force: bool, out: Output) -> N
       ir3de demo --save other-router
       ir3de demo --write train.csv
     """
-    from ir3de.corpora.examples import DOMAINS, held_out, path_of
-    from ir3de.embedding import Embedding
-    from ir3de.evaluation.accuracy import evaluate
-    from ir3de.router import Router
-
     if write is not None:
         _write_labelled(write.expanduser(), force, out)
         return
     place, is_new = _find_place(target, force=force)
     with out.spinner("reading the embedding"):
-        embedding = Embedding.default()
+        embedding = ir3de.Embedding.default()
     options = TextOptions(subsample=1)
-    counted = [count_domain(name, [str(path_of(name))], embedding, options, out) for name in DOMAINS]
+    paths = {name: [str(lib.examples.path_of(name))] for name in lib.examples.DOMAINS}
+    counted = [count_domain(name, own, embedding, options, out) for name, own in paths.items()]
     begun = perf_counter()
     with out.spinner("solving"):
-        router = Router.fit({domain.name: domain.statistics for domain in counted}, embedding=embedding)
+        router = ir3de.Router.fit({domain.name: domain.statistics for domain in counted}, embedding=embedding)
     seconds = perf_counter() - begun
-    report = evaluate(router, held_out())
+    report = lib.evaluation.evaluate(router, lib.examples.held_out())
     routed = [(question, *_time_route(router, question)) for question in QUESTIONS]
     explanation = router.explain(EXPLAINED)
     prompts = place.with_name(f"{place.name}-{PROMPTS}")
     if is_new:
         with out.spinner("saving"):
             router.save(place)
-            _write_prompts(prompts, held_out())
+            _write_prompts(prompts, lib.examples.held_out())
     document = {
         "counted": [domain.to_dict() for domain in counted],
         "solve_seconds": round(seconds, 3),
@@ -111,7 +106,7 @@ def demo(target: Path | None, write: Path | None, force: bool, out: Output) -> N
     out.note(hint(f"ir3de fit my-router {prompts}", "  fit your own    "))
 
 
-def _view_figures(document: Mapping[str, Any], router: Router) -> Iterator[Block]:
+def _view_figures(document: Mapping[str, Any], router: ir3de.Router) -> Iterator[Block]:
     """The fit, its accuracy and some routed prompts."""
     counted, report = document["counted"], document["evaluation"]
     seconds = document["solve_seconds"] + sum(domain["seconds"] for domain in counted)
@@ -126,13 +121,10 @@ def _view_figures(document: Mapping[str, Any], router: Router) -> Iterator[Block
 
 def _find_place(target: Path | None, *, force: bool) -> tuple[Path, bool]:
     """The folder for the router, and whether it is written: not where an earlier demo left one."""
-    from ir3de.corpora.examples import DOMAINS
-    from ir3de.files.router_folder import holds_router, read_expert_names
-
     place = (target or SAVED).expanduser()
     has_prompts = place.with_name(f"{place.name}-{PROMPTS}").is_dir()
-    may_keep = target is None and not force and has_prompts and holds_router(place)
-    if may_keep and read_expert_names(place) == tuple(DOMAINS):
+    may_keep = target is None and not force and has_prompts and lib.router_folder.holds_router(place)
+    if may_keep and lib.router_folder.read_expert_names(place) == tuple(lib.examples.DOMAINS):
         return place, False
     refuse_existing(place, force=force)
     return place, True
@@ -140,8 +132,6 @@ def _find_place(target: Path | None, *, force: bool) -> tuple[Path, bool]:
 
 def _write_prompts(folder: Path, prompts: Mapping[str, Iterable[str]]) -> None:
     """A file of prompts for each expert, none of them in the fit."""
-    from ir3de import files
-
     files.make_folder(folder)
     for name, texts in prompts.items():
         files.write(folder / f"{name}.txt", "".join(f"{text}\n" for text in texts).encode())
@@ -152,23 +142,21 @@ def _write_labelled(path: Path, force: bool, out: Output) -> None:
     import csv
     import io
 
-    from ir3de import files
-    from ir3de.corpora.examples import prompts
-
     if path.suffix.lower() != ".csv":
         raise InputError(f"{path} would hold CSV: choose a name that ends in .csv")
     refuse_existing(path, force=force)
-    rows = [(text, domain) for domain, texts in prompts().items() for text in texts]
+    prompts = lib.examples.prompts()
+    rows = [(text, domain) for domain, texts in prompts.items() for text in texts]
     table = io.StringIO(newline="")
     csv.writer(table).writerows([("prompt", "team"), *rows])
     files.write(path, table.getvalue().encode())
-    done = Result(f"{path}: {len(rows)} prompts of {len(prompts())} teams; the columns are prompt and team")
+    done = Result(f"{path}: {len(rows)} prompts of {len(prompts)} teams; the columns are prompt and team")
     following = hint(f"ir3de fit router {path} --label team", "  fit a router from them")
     document = {"written": str(path), "rows": len(rows), "text": "prompt", "label": "team"}
     out.show(document, (done, "", following))
 
 
-def _time_route(router: Router, text: str) -> tuple[Decision, float]:
+def _time_route(router: ir3de.Router, text: str) -> tuple[ir3de.Decision, float]:
     """Route a prompt: the decision, and the time in microseconds."""
     times = []
     for _ in range(TIMING_REPEATS):

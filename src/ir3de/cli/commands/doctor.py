@@ -10,6 +10,7 @@ from typing import Literal
 
 import click
 
+import ir3de
 from ir3de.cli.formats import FAINT, line
 from ir3de.cli.group import KNOWN_PLUGINS
 from ir3de.cli.options import output_options
@@ -115,16 +116,12 @@ def _checked(name: str, look: Callable[[], str]) -> Finding:
 
 
 def _bundled() -> str:
-    from ir3de.embedding import Embedding
-
-    found = Embedding.default()  # compares tokenizer and matrix with their hashes
+    found = ir3de.Embedding.default()  # compares tokenizer and matrix with their hashes
     return f"{found.name}, {found.vocabulary_size:,} × {found.width}, fingerprint {found.fingerprint[:12]}"
 
 
 def _engine() -> str:
-    from ir3de.embedding import Embedding
-
-    tokenizer = Embedding.default().tokenizer
+    tokenizer = ir3de.Embedding.default().tokenizer
     if tokenizer.proof is None:
         return f"{tokenizer.engine}, the reference: the fast engine is missing or not proven for this tokenizer"
     return f"{tokenizer.engine}, proven to give the reference's ids"

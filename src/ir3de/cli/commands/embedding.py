@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+import ir3de
+from ir3de import files
+from ir3de.cli import lib
 from ir3de.cli.formats import FAINT, line, size
 from ir3de.cli.options import force_option, number_option, output_options
 from ir3de.cli.output import Output, hint, table
-
-if TYPE_CHECKING:
-    from ir3de.embedding import Embedding
+from ir3de.errors import ArtifactError, InputError
 
 full_option = click.option("--full", is_flag=True, help="Keep the vectors as they are, instead of 4 bits per number.")
 
@@ -48,12 +49,10 @@ def build(source: str, target: Path, full: bool, tokenizer: Path | None, force: 
       ir3de embedding build HuggingFaceTB/SmolLM2-360M smol-360m
       ir3de fit router --embedding smol-360m maths=maths.jsonl law=law.jsonl
     """
-    from ir3de.embedding import Embedding
-
     target = target.expanduser()
     _check_target(target, force=force)
     with out.spinner("reading"):
-        original = Embedding.load(source, tokenizer=tokenizer)
+        original = ir3de.Embedding.load(source, tokenizer=tokenizer)
     _save_and_report(original, target, out, full=full)
 
 
@@ -76,17 +75,15 @@ def distil(encoder: str, target: Path, width: int, full: bool, device: str | Non
       ir3de embedding distil sentence-transformers/all-MiniLM-L6-v2 minilm
       ir3de fit router --embedding minilm maths=maths.jsonl law=law.jsonl
     """
-    from ir3de.embedding import Embedding
-    from ir3de.embedding.huggingface import distil
-
     target = target.expanduser()
     _check_target(target, force=force)
     with out.spinner("distilling"):
-        distilled = distil(encoder, width=width, device=device)
-    _save_and_report(Embedding(distilled.tokenizer, distilled.matrix, name=distilled.name), target, out, full=full)
+        distilled = lib.huggingface.distil(encoder, width=width, device=device)
+    made = ir3de.Embedding(distilled.tokenizer, distilled.matrix, name=distilled.name)
+    _save_and_report(made, target, out, full=full)
 
 
-def _save_and_report(made: Embedding, target: Path, out: Output, *, full: bool) -> None:
+def _save_and_report(made: ir3de.Embedding, target: Path, out: Output, *, full: bool) -> None:
     with out.spinner("writing"):
         made.save(target, compact=not full)
     taken = sum(path.stat().st_size for path in target.iterdir())
@@ -113,19 +110,15 @@ def install(name: str, out: Output) -> None:
       ir3de embedding install multilingual
       ir3de fit router --embedding multilingual maths=maths.jsonl law=law.jsonl
     """
-    from ir3de.embedding import multilingual
-    from ir3de.embedding.readers import MULTILINGUAL
-    from ir3de.errors import InputError
-
-    if name != MULTILINGUAL:
-        raise InputError(f"no embedding '{name}' can be installed; the installable ones are: {MULTILINGUAL}")
+    if name != lib.readers.MULTILINGUAL:
+        raise InputError(f"no embedding '{name}' can be installed; there is {lib.readers.MULTILINGUAL}")
     with out.spinner("installing"):
-        target = multilingual.install()
+        target = lib.multilingual.install()
     header = _read_header(target)
     out.json(header)
     out.note(
         line(("installed in ", ""), (str(target), "bold"), (f"  {size(header['bytes'])}", FAINT)),
-        hint(f"ir3de fit router --embedding {MULTILINGUAL} name=path …"),
+        hint(f"ir3de fit router --embedding {lib.readers.MULTILINGUAL} name=path …"),
     )
 
 
@@ -139,22 +132,17 @@ def list_embeddings(folder: Path | None, out: Output) -> None:
     Example:
       ir3de embedding list ~/embeddings
     """
-    from ir3de.embedding import multilingual
-    from ir3de.embedding.copies import COPY_HEADER
-    from ir3de.embedding.readers import DEFAULTS, MULTILINGUAL, current_version
-    from ir3de.errors import ArtifactError
-
-    versions = sorted(DEFAULTS, reverse=True)
-    folders = [DEFAULTS[version].folder for version in versions]
-    names = ["default" if version == current_version() else f"default@{version}" for version in versions]
-    if multilingual.is_installed():
-        folders.append(multilingual.folder())
-        names.append(MULTILINGUAL)
+    versions = sorted(lib.readers.DEFAULTS, reverse=True)
+    folders = [lib.readers.DEFAULTS[version].folder for version in versions]
+    names = ["default" if version == lib.readers.current_version() else f"default@{version}" for version in versions]
+    if lib.multilingual.is_installed():
+        folders.append(lib.multilingual.folder())
+        names.append(lib.readers.MULTILINGUAL)
     if folder is not None:
         folder = folder.expanduser()
         if not folder.is_dir():
             raise ArtifactError(f"no folder at {folder}: name one that holds embeddings")
-        folders += [found for found in (folder, *sorted(folder.iterdir())) if (found / COPY_HEADER).is_file()]
+        folders += [found for found in (folder, *sorted(folder.iterdir())) if _holds_embedding(found)]
     headers = [_read_header(found) for found in folders]
     for header, name in zip(headers, names, strict=False):
         header["path"] = name
@@ -168,25 +156,22 @@ def list_embeddings(folder: Path | None, out: Output) -> None:
 
 
 def _read_header(folder: Path) -> dict[str, Any]:
-    from ir3de import files
-    from ir3de.embedding.copies import COPY_HEADER, KIND, MATRIX, VERSION
-    from ir3de.errors import ArtifactError
-
-    header = files.read_json(folder / COPY_HEADER, kind=KIND, version=VERSION)
+    header = files.read_json(folder / lib.copies.COPY_HEADER, kind=lib.copies.KIND, version=lib.copies.VERSION)
     try:
         kept = {key: header[key] for key in ("name", "vocabulary", "width", "encoding", "fingerprint")}
-        return {"path": str(folder), **kept, "bytes": (folder / MATRIX).stat().st_size}
+        return {"path": str(folder), **kept, "bytes": (folder / lib.copies.MATRIX).stat().st_size}
     except (KeyError, FileNotFoundError) as error:
         raise ArtifactError(f"the embedding at {folder} is not whole: {error}. Copy it again") from error
 
 
 def _check_target(target: Path, *, force: bool) -> None:
     """Refuse a folder with other things in it: a model's own tokenizer.json must not be overwritten."""
-    from ir3de.embedding.copies import COPY_HEADER
-    from ir3de.errors import ArtifactError
-
-    if target.is_file() or (target.is_dir() and any(target.iterdir()) and not (target / COPY_HEADER).is_file()):
+    if target.is_file() or (target.is_dir() and any(target.iterdir()) and not _holds_embedding(target)):
         found = "a file" if target.is_file() else "a folder that holds other files"
         raise ArtifactError(f"cannot write an embedding to {target}: it is {found}; choose a new or empty folder")
-    if (target / COPY_HEADER).is_file() and not force:
+    if _holds_embedding(target) and not force:
         raise ArtifactError(f"{target} holds an embedding already: choose another name, or replace it with --force")
+
+
+def _holds_embedding(folder: Path) -> bool:
+    return (folder / lib.copies.COPY_HEADER).is_file()

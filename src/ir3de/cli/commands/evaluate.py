@@ -8,11 +8,12 @@ from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from ir3de.cli import accuracy, options
+import ir3de
+from ir3de.cli import accuracy, lib, options
 from ir3de.cli.costs import once_weight_option, weigh
 from ir3de.cli.counting import check_sources, holdout_option
 from ir3de.cli.domains import DomainTexts, GivenDomains, given_domains, read_prompts
@@ -22,11 +23,6 @@ from ir3de.cli.output import Block, Output, Result, heading, reading
 from ir3de.cli.plots import draw_frontier, draw_reliability, parse_plot_path, require_matplotlib, view_frontier
 from ir3de.cli.saving import load_router
 from ir3de.errors import InputError
-
-if TYPE_CHECKING:
-    from ir3de.evaluation.replay import LoggedDecision
-    from ir3de.router import Router
-    from ir3de.routing.decision import Decision
 
 Row = dict[str, Any]
 
@@ -45,7 +41,7 @@ class SurestDecisions:
         self._kept: list[tuple[bool, float, int, Row]] = []  # a heap: the first to go is at its top
         self._places = count()
 
-    def add(self, decision: Decision, describe: Callable[[], Row]) -> None:
+    def add(self, decision: ir3de.Decision, describe: Callable[[], Row]) -> None:
         """Keep the row if the decision is among the surest. Of equally sure ones the first stay."""
         score = decision.confidence if decision.expected_score is None else decision.expected_score
         rank = (not decision.abstained, score or 0.0, -next(self._places))
@@ -71,13 +67,10 @@ def evaluate_outcomes(
     **_: Any,
 ) -> None:
     """eval --outcomes: route the rows and compare the scores of the chosen models."""
-    from ir3de.corpora import total_bytes
-    from ir3de.evaluation.outcomes import evaluate_outcomes as measure
-
-    total_bytes(outcomes)  # a misspelt path is found first
+    lib.corpora.total_bytes(outcomes)  # a misspelt path is found first
     router = weigh(load_router(router_path), weights)
     rows = outcome_rows(outcomes, texts.field, score_field, out)
-    report = measure(router, rows, field=score_field, **pair.names).to_dict()
+    report = lib.evaluation.evaluate_outcomes(router, rows, field=score_field, **pair.names).to_dict()
     if unknown := report["unknown_models"]:
         out.warn(f"models that the router does not know were skipped: {', '.join(unknown)}")
     out.show(report, view_outcomes(report))
@@ -87,22 +80,19 @@ def evaluate_replay(
     router_path: Path, logs: Sequence[str], wanted: int, weights: Mapping[str, float], out: Output
 ) -> None:
     """eval --replay: route the prompts of the logs again and compare."""
-    from ir3de.corpora import read_rows, total_bytes
-    from ir3de.evaluation.replay import DamagedLines, replay_log
-
     options.check_clashes("--replay", REPLAY_ACCEPTS)
-    total = total_bytes(logs)  # a misspelt path is found first
+    total = lib.corpora.total_bytes(logs)  # a misspelt path is found first
     router = weigh(load_router(router_path), weights)
-    damage, surest = DamagedLines(), SurestDecisions(wanted)
+    damage, surest = lib.replay.DamagedLines(), SurestDecisions(wanted)
 
-    def record(row: LoggedDecision, decision: Decision) -> None:
+    def record(row: lib.replay.LoggedDecision, decision: ir3de.Decision) -> None:
         then = {"text": row.text, "before": row.expert, "served": row.served}
         values = {"confidence_before": row.confidence, "expected_score_before": row.expected_score}
         surest.add(decision, lambda: {**then, **values, **decision.to_dict()})
 
     with reading(out, "replay", total) as on_bytes:
-        logged = read_rows(logs, on_bytes=on_bytes, on_damage=damage)
-        found = replay_log(router, logged, damage=damage, on_move=record if wanted else None)
+        logged = lib.corpora.read_rows(logs, on_bytes=on_bytes, on_damage=damage)
+        found = lib.evaluation.replay_log(router, logged, damage=damage, on_move=record if wanted else None)
     report = {**found.to_dict(), "damaged": damage.lines, "moved": surest.rows}
     if damage.lines:
         out.warn(f"{damage.lines:,} lines are damaged or not decisions and were skipped. {damage.first}")
@@ -195,10 +185,6 @@ def evaluate(
       ir3de eval router --outcomes answers-test.jsonl
       ir3de eval candidate --replay decisions.jsonl --errors 10
     """
-    from ir3de.evaluation.accuracy import route_and_compare
-    from ir3de.evaluation.frontier import DecisionRecorder
-    from ir3de.evaluation.prompts import PromptMemory
-
     if any(pair.names.values()):
         raise click.UsageError("--strong and --weak belong to --outcomes: leave them out, or name rows with --outcomes")
     if logs:
@@ -207,17 +193,17 @@ def evaluate(
     if plot or frontier_plot:
         require_matplotlib()
     if robustness:
-        from ir3de.evaluation import measure_robustness  # of the laboratory, which may not be installed
+        lib.evaluation.measure_robustness  # noqa: B018 - of the laboratory: an error now if that is not installed
     domains.check_skipping(texts)
     given_texts = domains.read(texts, out)
     check_sources({**given_texts, **({"unknown": unknown} if unknown else {})})
     router = weigh(load_router(router_path), weights)
-    misrouted, memory = SurestDecisions(wanted), PromptMemory.of(router)
-    recorder = DecisionRecorder(router) if frontier or frontier_plot else None
+    misrouted, memory = SurestDecisions(wanted), lib.prompts.PromptMemory.of(router)
+    recorder = lib.frontier.DecisionRecorder(router) if frontier or frontier_plot else None
     if recorder:
         recorder.check()
 
-    def record(name: str, text: str, decision: Decision) -> None:
+    def record(name: str, text: str, decision: ir3de.Decision) -> None:
         if memory:
             memory.look_up(name, text)
         if recorder:
@@ -232,13 +218,13 @@ def evaluate(
             prompts = {name: list(stream) for name, stream in prompts.items()}
         others = read_prompts("unknown", list(unknown), texts, out) if unknown else iter(())
         on_decision = record if wanted or recorder or memory else None
-        report = route_and_compare(router, prompts, others, on_decision=on_decision)
+        report = lib.accuracy.route_and_compare(router, prompts, others, on_decision=on_decision)
     if unknown and report.unknown is None:
         raise InputError(f"{', '.join(unknown)}: no prompt to evaluate: give --unknown at least one, or leave it out")
     document = {**report.to_dict(), "seconds": round(perf_counter() - begun, 3), "errors": misrouted.rows}
     if robustness:
         with out.spinner("perturbing"):
-            document["robustness"] = measure_robustness(router, prompts).to_dict()
+            document["robustness"] = lib.evaluation.measure_robustness(router, prompts).to_dict()
     if recorder:
         document["frontier"] = recorder.frontier().to_dict()
     seen = memory.count() if memory else None
@@ -257,21 +243,20 @@ def _open_prompts(
     given: Mapping[str, DomainTexts], how: options.TextOptions, holdout: float | None, out: Output, bars: ExitStack
 ) -> dict[str, Any]:
     """Each expert's prompts as a stream, which `bars` closes; with --holdout only the held-out ones."""
-    from ir3de.corpora import is_held_out
-
     prompts = {name: read_prompts(name, paths, how, out) for name, paths in given.items()}
     for stream in prompts.values():
         bars.callback(stream.close)
     if holdout is None:
         return dict(prompts)
-    kept = {name: [text for text in stream if is_held_out(text, holdout)] for name, stream in prompts.items()}
+    is_kept = lib.corpora.is_held_out
+    kept = {name: [text for text in stream if is_kept(text, holdout)] for name, stream in prompts.items()}
     if not any(kept.values()):
         raise InputError(f"--holdout {holdout:g} keeps none of these prompts aside: give more, or a larger share")
     return {name: texts for name, texts in kept.items() if texts}  # of a few prompts none may be held out
 
 
 def _view_evaluation(
-    document: Mapping[str, Any], router: Router, out: Output, plot: Path | None, frontier_plot: Path | None
+    document: Mapping[str, Any], router: ir3de.Router, out: Output, plot: Path | None, frontier_plot: Path | None
 ) -> Iterator[Block]:
     yield from accuracy.view_report(document, out)
     if plot is not None:

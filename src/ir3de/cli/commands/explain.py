@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ir3de.cli import decisions
+import ir3de
+from ir3de.cli import decisions, lib
 from ir3de.cli.commands.route import refuse_prompt_and_chat
 from ir3de.cli.costs import once_weight_option, warn_of_idle_weights
 from ir3de.cli.decisions import format_value, name_expert, why_abstained
@@ -21,7 +22,6 @@ from ir3de.cli.saving import load_router
 from ir3de.errors import InputError
 
 if TYPE_CHECKING:
-    from ir3de.router import Router
     from ir3de.routing.explanation import Explanation, WordSum
     from ir3de.routing.turn_explanation import TurnExplanation
     from ir3de.routing.words import Word
@@ -75,7 +75,7 @@ def explain(
         show_explanation(out, router, explanation, rows)
 
 
-def _show_turn(out: Output, router: Router, found: TurnExplanation, text: str, rows: int) -> None:
+def _show_turn(out: Output, router: ir3de.Router, found: TurnExplanation, text: str, rows: int) -> None:
     """A turn: its decision, the weights of the turns in it, and the words of the turn that decided."""
     if out.as_json:
         return
@@ -108,14 +108,13 @@ def _read_text(text: str | None) -> str:
         return text
     if sys.stdin is None or (text is None and sys.stdin.isatty()):
         raise click.UsageError("nothing to explain: write the prompt in quotes, or pipe it")
-    from ir3de.files.streams import Source, decode_utf8
 
-    if not (found := decode_utf8(sys.stdin.buffer.read(), Source(None, "-")).rstrip("\n")):
+    if not (found := lib.streams.decode_utf8(sys.stdin.buffer.read(), lib.streams.Source(None, "-")).rstrip("\n")):
         raise InputError("no prompt came: standard input has none. Write the prompt in quotes, or pipe it")
     return found
 
 
-def show_explanation(out: Output, router: Router, explanation: Explanation, rows: int) -> None:
+def show_explanation(out: Output, router: ir3de.Router, explanation: Explanation, rows: int) -> None:
     """Print the prompt, the legend, and a table of the words that decided most."""
     if out.as_json:
         return
@@ -127,7 +126,7 @@ def show_explanation(out: Output, router: Router, explanation: Explanation, rows
 
 
 def _view_explanation(
-    out: Output, router: Router, explanation: Explanation, decision: Mapping[str, Any]
+    out: Output, router: ir3de.Router, explanation: Explanation, decision: Mapping[str, Any]
 ) -> Iterator[Block]:
     expert, summary = line(name_expert(decision, router.experts)), line((printable(explanation.summary), ""))
     if not decision["counted"]:
@@ -273,26 +272,23 @@ def _word_table(explanation: Explanation, rows: int, width: int) -> tuple[Block,
 
     Equal words are one row. The other words follow together, so that the rows add up to the lead.
     """
-    from ir3de.routing.explanation import tabulate_words
-    from ir3de.routing.html import count_digits, format_signed, shorten
-
     best, *others = explanation.compared
     title = f"The words that speak for {best} (+)" + (f" or {others[0]} (−)" if others else "")
-    words, sums = tabulate_words(explanation, rows)
+    words, sums = lib.explanation.tabulate_words(explanation, rows)
     narrow = width < NARROW_WIDTH
     columns = [] if narrow else _score_columns(explanation, width)
     names = [_short(explanation.compared[column]) for column in columns]
     shown = table("word", "", "+ −", " ", *names, right=("", "+ −", *names))
-    digits, strongest = count_digits(explanation.decision), abs(words[0].contribution) if words else 1.0
+    digits, strongest = lib.html.count_digits(explanation.decision), abs(words[0].contribution) if words else 1.0
 
     def add(word: WordSum, style: str = "") -> None:
         colour, share = _colour(word.contribution, explanation), abs(word.contribution) / strongest
         shown.add_row(
-            line((printable(shorten(word.text)), style)),
+            line((printable(lib.html.shorten(word.text)), style)),
             line((f"×{word.times}" if word.times > 1 else "", FAINT)),
-            line((format_signed(word.contribution, digits), colour)),
+            line((lib.html.format_signed(word.contribution, digits), colour)),
             line(("", "")) if style or narrow else bar(share, BAR_WIDTH, colour),
-            *(line((format_signed(word.scores[column], digits), FAINT)) for column in columns),
+            *(line((lib.html.format_signed(word.scores[column], digits), FAINT)) for column in columns),
         )
 
     for word in words:

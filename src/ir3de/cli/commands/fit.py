@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ir3de.cli import options
+import ir3de
+from ir3de.cli import lib, options
 from ir3de.cli.costs import GivenCosts, complete_costs, cost_options
 from ir3de.cli.counting import check_sources, count_background, count_domain, hold_out, holdout_option, load_embedding
 from ir3de.cli.domains import GivenDomains, described_domains
@@ -24,10 +25,6 @@ from ir3de.cli.proof import prove_fit
 from ir3de.cli.saving import free_folders, save_and_report
 
 if TYPE_CHECKING:
-    from ir3de.engines import Counting
-    from ir3de.scorers import Scorer
-    from ir3de.selectors import Selector
-
     Choice = click.Choice[str]
 else:
     Choice = click.Choice  # not a generic class before click 8.2
@@ -72,27 +69,20 @@ def fit_outcomes(
     **_: Any,
 ) -> None:
     """fit --outcomes: sum up the rows, fit, save and report."""
-    from ir3de.corpora import total_bytes
-    from ir3de.fitting.outcomes import collect_outcomes
-    from ir3de.policies import Policy
-    from ir3de.router import Router
-
     pair.check()
     folders = free_folders(router_path, serving, force=force)
-    total_bytes(outcomes)  # a misspelt path is found first
+    lib.corpora.total_bytes(outcomes)  # a misspelt path is found first
     embedding = load_embedding(source, out)
     rows = outcome_rows(outcomes, texts.field, score_field, out)
-    sums = collect_outcomes(rows, embedding=embedding, field=score_field)
-    costs = complete_costs(costs, sums.models)
+    sums = lib.outcomes.collect_outcomes(rows, embedding=embedding, field=score_field)
+    policy = lib.policies.Policy(costs=complete_costs(costs, sums.models))
     begun = perf_counter()
     with out.spinner("solving"):
-        router = Router.fit_outcomes(
-            sums, embedding=embedding, default=default, policy=Policy(costs=costs), guard=pair.share is None
+        router = ir3de.Router.fit_outcomes(
+            sums, embedding=embedding, default=default, policy=policy, guard=pair.share is None
         )
     if pair.share is not None:
-        from ir3de.evaluation.outcomes import calibrate_strong_share
-
-        found = calibrate_strong_share(router, None, pair.share, **pair.names)
+        found = lib.evaluation.calibrate_strong_share(router, None, pair.share, **pair.names)
         out.note(line((describe_reached(found.to_dict()), "")))
         router = found.router
     save_and_report(out, router, folders, perf_counter() - begun)
@@ -158,7 +148,7 @@ def fit(
     domains: GivenDomains,
     descriptions: Mapping[str, str],
     texts: options.TextOptions,
-    counting: Counting,
+    counting: lib.engines.Counting,
     source: str,
     tune: bool,
     no_sample: bool,
@@ -217,10 +207,6 @@ def fit(
       ir3de fit router --outcomes answers.jsonl --score-field accuracy
       ir3de fit router --outcomes answers.jsonl --strong-share 0.3
     """
-    from ir3de.fitting.domains import find_default
-    from ir3de.policies import Policy
-    from ir3de.router import Router
-
     if pair != (None, None, None):
         raise click.UsageError("--strong-share, --strong and --weak belong to --outcomes: leave them out")
     if tune:
@@ -239,7 +225,7 @@ def fit(
     if not unique_labels:
         domains.check_labels(given_texts, texts.field)
     if default is not None:
-        find_default(default, tuple(given_texts))  # rejected before anything is counted
+        lib.domains.find_default(default, tuple(given_texts))  # rejected before anything is counted
     costs = complete_costs(costs, given_texts)
     check_sources(given_texts)
     check_sources({"background": background})
@@ -254,16 +240,16 @@ def fit(
     ]
     given = {domain.name: domain.domain for domain in counted}
     common: Any = {"descriptions": descriptions, "embedding": embedding, "default": default}
-    common["policy"] = Policy(costs=costs)
+    common["policy"] = lib.policies.Policy(costs=costs)
     if background:
         common["background"] = count_background(background, embedding, texts, out, counting)
     begun = perf_counter()
     with solving(out, arithmetic):
         if tune and texts.cap is None:
-            router = Router.fit(given, **common, tune=True)
+            router = ir3de.Router.fit(given, **common, tune=True)
         else:
             chosen: Any = {"scorer": strategies[0], "selector": strategies[1], "keep_sample": not no_sample}
-            router = Router.fit(given, **common, **chosen)
+            router = ir3de.Router.fit(given, **common, **chosen)
             if tune:  # the selector brings the cap
                 router.tune()
     seconds = perf_counter() - begun
@@ -282,44 +268,39 @@ def _check_tunable(given: Mapping[str, object], no_sample: bool) -> None:
         )
 
 
-def scorer_for(name: str, strength: float | None) -> Scorer | None:
+def scorer_for(name: str, strength: float | None) -> lib.scorers.Scorer | None:
     """The scorer of that name, with its usual strength unless one is given; None if the fit chooses it."""
-    from ir3de.scorers import Blend, Logistic, Posterior, PromptRidge, TokenRidge, registry
-
     if name == "auto":
         if strength is not None:
             raise click.UsageError("--scorer auto chooses the strength itself: leave --strength out, or name a scorer")
         return None
-    makers: Mapping[str, Callable[[], Scorer]] = {
-        "blend": Blend,
-        "logistic": Logistic,
-        "prompt-ridge": PromptRidge,
-        "token-ridge": TokenRidge,
-        "posterior": Posterior,
-        "cross-entropy": lambda: registry.SCORERS.create("CrossEntropy"),  # of the laboratory, like the next
-        "kernel-ridge": lambda: registry.SCORERS.create("KernelRidge"),
-        "paper": TokenRidge.paper,
-        "authors": TokenRidge.authors,
+    makers: Mapping[str, Callable[[], lib.scorers.Scorer]] = {
+        "blend": lib.scorers.Blend,
+        "logistic": lib.scorers.Logistic,
+        "prompt-ridge": ir3de.PromptRidge,
+        "token-ridge": ir3de.TokenRidge,
+        "posterior": lib.scorers.Posterior,
+        "cross-entropy": lambda: lib.registry.SCORERS.create("CrossEntropy"),  # of the laboratory, like the next
+        "kernel-ridge": lambda: lib.registry.SCORERS.create("KernelRidge"),
+        "paper": ir3de.TokenRidge.paper,
+        "authors": ir3de.TokenRidge.authors,
     }
-    scorer = makers[name]() if name in makers else registry.SCORERS.create(name)
+    scorer = makers[name]() if name in makers else lib.registry.SCORERS.create(name)
     return scorer if strength is None else _set_field(scorer, name, strength=strength)
 
 
-def selector_for(name: str | None, scorer: str, k: int | None, cap: int | None) -> Selector:
+def selector_for(name: str | None, scorer: str, k: int | None, cap: int | None) -> lib.selectors.Selector:
     """The selector of that name, or the one that belongs to the scorer."""
-    from ir3de import selectors
-    from ir3de.selectors import AllTokens, Average, EntropyTopK
-
     name = name or ("entropy" if scorer in ("paper", "authors") else "average")
     if k is not None and name != "entropy":
         raise click.UsageError(f"--k belongs to --selector entropy, and the selector is {name}: leave one of them out")
-    entropy = EntropyTopK.authors if scorer == "authors" else EntropyTopK
-    makers: Mapping[str, Callable[[], Selector]] = {
+    entropy = ir3de.EntropyTopK.authors if scorer == "authors" else ir3de.EntropyTopK
+    makers: Mapping[str, Callable[[], lib.selectors.Selector]] = {
         "entropy": lambda: entropy(k or 10),
-        "all": lambda: AllTokens(ties="order", log_offset=1e-10) if scorer == "authors" else AllTokens(),
-        "average": Average,
+        "all": lambda: ir3de.AllTokens(ties="order", log_offset=1e-10) if scorer == "authors" else ir3de.AllTokens(),
+        "average": ir3de.Average,
     }
-    selector = makers[name]() if name in makers else selectors.SELECTORS.create(name)
+    selector = makers[name]() if name in makers else lib.selectors.SELECTORS.create(name)
     return selector if cap is None else _set_field(selector, name, cap=cap)
 
 

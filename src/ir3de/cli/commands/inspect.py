@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+import ir3de
+from ir3de.cli import lib
 from ir3de.cli.commands.collect import describe_contribution, list_contribution_facts
 from ir3de.cli.formats import FAINT, line, percent, size
 from ir3de.cli.options import output_options
@@ -15,6 +17,7 @@ from ir3de.cli.outcomes import describe_share, view_means
 from ir3de.cli.output import NARROW_WIDTH, Block, Output, Result, facts, heading, short_table
 from ir3de.cli.proof import trials_table
 from ir3de.cli.saving import load_router
+from ir3de.errors import ArtifactError
 
 KEPT = ("serving", "experts", "default", "scorer", "selector", "embedding", "calibration", "familiarity")
 MAX_TRIAL_ROWS = 5
@@ -33,14 +36,10 @@ def inspect(path: Path, out: Output) -> None:
       ir3de inspect router
       ir3de inspect law.stats
     """
-    from ir3de.embedding.copies import COPY_HEADER
-    from ir3de.errors import ArtifactError
-    from ir3de.files.router_folder import holds_router
-
     path = path.expanduser()
-    if holds_router(path):
+    if lib.router_folder.holds_router(path):
         _inspect_router(path, out)
-    elif (path / COPY_HEADER).is_file():
+    elif (path / lib.copies.COPY_HEADER).is_file():
         _inspect_embedding(path, out)
     elif path.is_file():
         _inspect_statistics(path, out)
@@ -52,10 +51,7 @@ def inspect(path: Path, out: Output) -> None:
 
 
 def _inspect_router(path: Path, out: Output) -> None:
-    from ir3de.errors import ArtifactError
-    from ir3de.files.router_folder import inspect_router
-
-    found = inspect_router(path)
+    found = lib.router_folder.inspect_router(path)
     header = found.header
     files = [{"name": file.name, "bytes": file.bytes, "state": file.state} for file in found.files]
     kept = {key: header.get(key) for key in (*KEPT, "policy", "trials")}
@@ -139,10 +135,8 @@ def _format_strategy(described: Any) -> str:
 
 
 def _inspect_embedding(path: Path, out: Output) -> None:
-    from ir3de.embedding import Embedding
-
     with out.spinner("checking"):
-        embedding = Embedding.load(path)
+        embedding = ir3de.Embedding.load(path)
         engine = embedding.tokenizer.engine
     stored, names = embedding.stored, {"name": embedding.name, "fingerprint": embedding.fingerprint}
     shape = {"vocabulary": embedding.vocabulary_size, "width": embedding.width, "encoding": stored.encoding}
@@ -154,9 +148,7 @@ def _inspect_embedding(path: Path, out: Output) -> None:
 
 
 def _inspect_statistics(path: Path, out: Output) -> None:
-    from ir3de.statistics.contributions import Contribution
-
-    found, taken = Contribution.load(path), path.stat().st_size
+    found, taken = ir3de.Contribution.load(path), path.stat().st_size
     document = {"kind": "statistics", "path": str(path), "bytes": taken, **describe_contribution(found)}
     title = line((str(path), "bold"), (f"  statistics, {size(taken)}, every hash is right", FAINT))
     out.show(document, (Result(title), facts(list_contribution_facts(found))))

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+import ir3de
+from ir3de.cli import lib
 from ir3de.cli.costs import KINDS, MOST_NAMED, GivenCosts, complete_costs, cost_options, list_amounts, weight_option
 from ir3de.cli.formats import FAINT, colour_of, line, percent
 from ir3de.cli.options import output_options, router_argument
 from ir3de.cli.outcomes import describe_share
 from ir3de.cli.output import Block, Output, Result, facts, table
 from ir3de.cli.saving import changing, load_router
-
-if TYPE_CHECKING:
-    from ir3de.router import Router
 
 
 @click.command()
@@ -51,8 +50,6 @@ def policy(
       ir3de policy router --price large=3 --price '*=0' --weight price=0.1
       ir3de policy router --costs costs.json --threshold 0.6 --default small
     """
-    from ir3de.fitting.saving import save_policy
-
     if costs or weights or threshold is not None or default is not None or no_strong_share:
         with changing(router_path) as router:
             before = replace(router.policy, strong_share=None) if no_strong_share else router.policy
@@ -60,14 +57,14 @@ def policy(
             changed = before.with_changes(given, weights)
             changed = changed if threshold is None else replace(changed, threshold=threshold)
             router = router.with_policy(changed, default=default)
-            save_policy(router_path, router.policy, router.default)
+            lib.saving.save_policy(router_path, router.policy, router.default)
     else:
         router = load_router(router_path)
     document = {"router": str(router_path), "default": router.default, **router.policy.to_dict()}
     out.show(document, _view_policy(document, router))
 
 
-def _view_policy(document: Mapping[str, Any], router: Router) -> Iterator[Block]:
+def _view_policy(document: Mapping[str, Any], router: ir3de.Router) -> Iterator[Block]:
     never = "only without a known token" if router.kind == "outcomes" else "on prompts out of domain"
     threshold, weights = document["threshold"], document["weights"]
     share = document.get("strong_share")
@@ -82,7 +79,7 @@ def _view_policy(document: Mapping[str, Any], router: Router) -> Iterator[Block]
     yield from ("", _costs_table(document["costs"], router))
 
 
-def _costs_table(costs: Mapping[str, Mapping[str, float]], router: Router) -> Block:
+def _costs_table(costs: Mapping[str, Mapping[str, float]], router: ir3de.Router) -> Block:
     """The costs of each expert, and their penalty."""
     penalties = router.policy.penalties(router.experts) or [0.0] * len(router.experts)
     shown = table("expert", *KINDS, "penalty", right=(*KINDS, "penalty"))

@@ -7,22 +7,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from ir3de.cli import options
+import ir3de
+from ir3de import files
+from ir3de.cli import lib, options
 from ir3de.cli.commands.doctor import version_of
 from ir3de.cli.domains import GivenDomains, given_domains, list_repeats, read_prompts
 from ir3de.cli.formats import line
 from ir3de.cli.output import Output, Result, hint, saved_line
 from ir3de.cli.proof import write_serve_command
 from ir3de.cli.saving import load_router
-
-if TYPE_CHECKING:
-    from ir3de.evaluation.proof import Proof
-    from ir3de.evaluation.report import Subject
-    from ir3de.router import Router
 
 MAX_NAMED_FILES = 6
 SAME_PROMPTS = 0.98  # from this share on, the router was fitted on the prompts of the report
@@ -75,11 +71,6 @@ def report(
       ir3de report router train.csv --label team -o report.html
       ir3de report router maths=maths.jsonl law=law.jsonl --no-examples
     """
-    from ir3de import files
-    from ir3de.corpora.repeats import find_repeats
-    from ir3de.evaluation.proving import prove
-    from ir3de.evaluation.report import write_page
-
     domains.check_skipping(texts)
     options.refuse_existing(target, force=force)
     router, prompts = load_router(router_path), None
@@ -87,16 +78,16 @@ def report(
         given = domains.read(texts, out)
         prompts = {name: list(read_prompts(name, own, texts, out)) for name, own in given.items()}
     with out.spinner("measuring"):
-        proof = prove(prompts, router=router)
+        proof = lib.evaluation.prove(prompts, router=router)
         proof = _hide_examples(proof) if no_examples else proof
         command = _write_command(router_path, domains, texts, target, no_examples)
-        repeats = None if prompts is None else find_repeats(prompts)
+        repeats = None if prompts is None else lib.repeats.find_repeats(prompts)
         repeats = repeats.without_examples() if repeats and no_examples else repeats
         notices = () if prompts is None else (*_compare_prompts(router, prompts), *list_repeats(repeats))
         subject = _describe(
             router, router_path, proof, prompts, domains.sources, command, notices, examples=not no_examples
         )
-        page = write_page(subject).encode()
+        page = lib.report.write_page(subject).encode()
     files.make_folder(target.parent)
     files.write(target, page)
     for notice in subject.notices:
@@ -119,29 +110,26 @@ def _write_command(
     return shlex.join(["ir3de", "report", str(path), *domains.sources, *given, "-o", str(target), *rest])
 
 
-def _hide_examples(proof: Proof) -> Proof:
+def _hide_examples(proof: lib.evaluation.Proof) -> lib.evaluation.Proof:
     """The same figures without any text of a prompt."""
     pairs = tuple(replace(pair, examples=()) for pair in proof.confused)
     return replace(proof, confused=pairs, abstained=replace(proof.abstained, examples=()))
 
 
 def _describe(
-    router: Router,
+    router: ir3de.Router,
     path: Path,
-    proof: Proof,
+    proof: lib.evaluation.Proof,
     texts: Mapping[str, Sequence[str]] | None,
     sources: Sequence[str],
     command: str,
     notices: Sequence[str],
     *,
     examples: bool,
-) -> Subject:
+) -> lib.report.Subject:
     """Everything on the page except the figures."""
-    from ir3de.evaluation.proof import is_ready
-    from ir3de.evaluation.report import Subject, find_words
-
     history = router.history
-    return Subject(
+    return lib.report.Subject(
         proof,
         name=path.resolve().name,
         digest=history[-1].router_after if history else None,
@@ -151,10 +139,10 @@ def _describe(
         embedding=router.embedding.name or router.embedding.fingerprint[:12],
         source=_name_sources(sources) or "the sample that the router keeps",
         command=command,
-        next_commands=[("Serve it", write_serve_command(path, router.experts))] if is_ready(proof) else (),
+        next_commands=[("Serve it", write_serve_command(path, router.experts))] if lib.proof.is_ready(proof) else (),
         notices=notices,
         default=router.default,
-        words=find_words(router, texts) if examples and texts is not None else {},
+        words=lib.report.find_words(router, texts) if examples and texts is not None else {},
         examples=examples,
     )
 
@@ -166,14 +154,12 @@ def _name_sources(sources: Sequence[str]) -> str:
     return ", ".join(names) if len(names) <= MAX_NAMED_FILES else f"{names[0]} and {len(names) - 1} others"
 
 
-def _compare_prompts(router: Router, texts: Mapping[str, Sequence[str]]) -> Iterator[str]:
+def _compare_prompts(router: ir3de.Router, texts: Mapping[str, Sequence[str]]) -> Iterator[str]:
     """What the figures mean if the router was fitted on other prompts."""
-    from ir3de.statistics.sample import hash_text
-
     given, fitted = sum(map(len, texts.values())), sum(one.prompts for one in router.statistics.values())
     kept = [(name, one.sample.hashes) for name, one in router.statistics.items() if one.sample is not None]
     total = sum(len(hashes) for _, hashes in kept)
-    here = {name: {hash_text(text) for text in own} for name, own in texts.items()}
+    here = {name: {lib.sample.hash_text(text) for text in own} for name, own in texts.items()}
     found = sum(int(value) in here.get(name, ()) for name, hashes in kept for value in hashes)
     meaning = "The figures are those of the router’s settings when they are fitted on these prompts"
     measure = "`ir3de eval` measures the router as it is"

@@ -6,11 +6,12 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 import click
 
-from ir3de.cli import decisions, hints
+import ir3de
+from ir3de.cli import decisions, hints, lib
 from ir3de.cli.costs import once_weight_option, warn_of_idle_weights
 from ir3de.cli.decisions import DECISION_FIELD, NONE_FITS, describe_chat, describe_decision, name_expert
 from ir3de.cli.formats import FAINT, json_text, line, name_others, one_line, percent
@@ -20,13 +21,8 @@ from ir3de.cli.routed_files import check_target, open_routed
 from ir3de.cli.saving import load_router
 from ir3de.errors import InputError
 
-if TYPE_CHECKING:
-    from ir3de.router import Router
-    from ir3de.routing.decision import Decision
-
-    Routed = tuple[dict[str, object], Decision, str]  # a row, its decision and its text
-
 Row = dict[str, object]
+Routed: TypeAlias = "tuple[Row, ir3de.Decision, str]"  # a row, its decision and its text
 
 STANDARD = "-"
 BATCH_ROWS = 1_024
@@ -117,7 +113,7 @@ def refuse_prompt_and_chat(*others: object) -> None:
 
 def _route_chats(
     out: Output,
-    router: Router,
+    router: ir3de.Router,
     source: str,
     target: Path | None,
     lines: bool,
@@ -156,24 +152,20 @@ def _one_source(text: str | None, source: str | None) -> str | None:
 
 
 def _rows(source: str, out: Output) -> Iterator[Row]:
-    from ir3de.corpora import read_rows, total_bytes
-
     if source == STANDARD:
-        yield from read_rows([source])
+        yield from lib.corpora.read_rows([source])
         return
-    with reading(out, "routing", total_bytes([source])) as on_bytes:
-        yield from read_rows([source], on_bytes=on_bytes)
+    with reading(out, "routing", lib.corpora.total_bytes([source])) as on_bytes:
+        yield from lib.corpora.read_rows([source], on_bytes=on_bytes)
 
 
 def _routed(
-    router: Router, rows: Iterable[Row], field: str | None, most: int, weights: Mapping[str, float]
+    router: ir3de.Router, rows: Iterable[Row], field: str | None, most: int, weights: Mapping[str, float]
 ) -> Iterator[Routed]:
     """Each row with its decision and its text; `most` rows at a time, 1 for interactive input."""
-    from ir3de.corpora import text_of
-
     remaining = iter(rows)
     while batch := list(islice(remaining, most)):
-        texts = [text_of(row, field) for row in batch]
+        texts = [lib.corpora.text_of(row, field) for row in batch]
         yield from zip(batch, router.route_batch(texts, weights=weights or None), texts, strict=True)
 
 
@@ -208,7 +200,7 @@ def _view_counts(document: Mapping[str, Any]) -> Iterator[Block]:
         yield line((f"  {name_others(left_out)}: --json has them all", FAINT))
 
 
-def _show_one(out: Output, router: Router, text: str, weights: Mapping[str, float], top: int | None) -> None:
+def _show_one(out: Output, router: ir3de.Router, text: str, weights: Mapping[str, float], top: int | None) -> None:
     decision = router.route(text, weights=weights or None)
     whole, document = decision.to_dict(), describe_decision(decision, top)
     if out.quiet or out.as_json:
@@ -221,7 +213,7 @@ def _show_one(out: Output, router: Router, text: str, weights: Mapping[str, floa
         out.warn(decisions.why_abstained(whole))
 
 
-def _show_line(out: Output, router: Router, decision: Mapping[str, Any], text: str) -> None:
+def _show_line(out: Output, router: ir3de.Router, decision: Mapping[str, Any], text: str) -> None:
     """One line for a prompt."""
     default = f"{router.default} ({decisions.DEFAULT})" if router.default else ""
     width = max(map(len, (*router.experts, NONE_FITS, default)))

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import click
 
-from ir3de.cli import hints, options
+from ir3de.cli import hints, lib, options
 from ir3de.cli.counting import check_sources
 from ir3de.cli.domains import GivenDomains, given_domains, read_prompts
 from ir3de.cli.formats import FAINT, bar, line, percent
@@ -149,9 +149,6 @@ def calibrate(
       ir3de calibrate router maths=maths-held-out.jsonl law=law-held-out.jsonl --dry-run
       ir3de calibrate router --prompts held-out.jsonl --strong-share 0.3
     """
-    from ir3de.evaluation.threshold import calibrate_threshold, check_has_confidence
-    from ir3de.files.router_folder import inspect_router
-
     pair.check()
     if pair.share is not None or prompts:
         options.check_clashes("--strong-share", SHARE_ACCEPTS)
@@ -163,7 +160,7 @@ def calibrate(
         raise click.UsageError(f"{options.MISSING_DOMAINS}, or give --prompts and --strong-share")
     domains.check_skipping(texts)
     before = load_router(router_path)
-    check_has_confidence(before)  # before anything is read
+    lib.threshold.check_has_confidence(before)  # before anything is read
     given_texts = domains.read(texts, out)
     check_sources(given_texts)
     experts = before.experts
@@ -171,12 +168,12 @@ def calibrate(
     if unknown:
         raise UnknownExpertError(f"no expert '{unknown[0]}': this router has {name_some(experts, unknown[0])}")
     held_out = {name: list(read_prompts(name, paths, texts, out)) for name, paths in given_texts.items()}
-    how: Any = {"default": default, "recalibrate": not keep_confidence}
+    how: Any = {"default": default, "recalibrate": not keep_confidence, "others": COMPARED_ERROR_RATES}
     with changing(router_path) as router:
         with out.spinner("calibrating"):
-            found = calibrate_threshold(router, held_out, error=error, others=COMPARED_ERROR_RATES, **how)
+            found = lib.evaluation.calibrate_threshold(router, held_out, error=error, **how)
         if not dry_run:
-            serving = bool(inspect_router(router_path).header.get("serving"))
+            serving = bool(lib.router_folder.inspect_router(router_path).header.get("serving"))
             found.router.save(router_path.expanduser(), serving=serving)
     document = {"router": str(router_path), "saved": not dry_run, **found.chosen.to_dict()}
     document |= {"default": found.router.default, "others": [other.to_dict() for other in found.others]}
@@ -187,15 +184,14 @@ def _calibrate_share(
     router_path: Path, prompts: Iterable[str], pair: options.StrongOptions, dry_run: bool, out: Output
 ) -> None:
     """Pick the threshold of a strong share and save the policy."""
-    from ir3de.evaluation.outcomes import calibrate_strong_share, find_pair
-    from ir3de.fitting.saving import save_policy
-
     assert pair.share is not None
+    from ir3de.evaluation.outcomes import find_pair
+
     find_pair(load_router(router_path), pair.strong, pair.weak)  # rejected before anything is read
     with changing(router_path) as router:
-        found = calibrate_strong_share(router, prompts, pair.share, **pair.names)
+        found = lib.evaluation.calibrate_strong_share(router, prompts, pair.share, **pair.names)
         if not dry_run:
-            save_policy(router_path, found.router.policy, found.router.default)
+            lib.saving.save_policy(router_path, found.router.policy, found.router.default)
     document = {"router": str(router_path), "saved": not dry_run, **found.to_dict()}
     chosen = line((describe_share(document), ""), ("" if dry_run else f"  saved to {router_path}", FAINT))
     out.show(document, (line((describe_reached(document), FAINT)), Result(chosen)))
@@ -203,13 +199,12 @@ def _calibrate_share(
 
 def _view_threshold(chosen: Mapping[str, Any]) -> Iterator[Block]:
     """The cost of each error rate, and the chosen threshold."""
-    from ir3de.evaluation.threshold import count_needed_prompts
-
     rates = {rate["error"]: rate for rate in (*chosen["others"], chosen)}
     yield from (_rates_table([rates[rate] for rate in sorted(rates)], chosen["error"]), "")
     prompts = chosen["prompts"]
     if missing := [rate for rate in COMPARED_ERROR_RATES if rate not in rates]:
-        needed = ", ".join(f"{percent(rate)} wrong (needs {count_needed_prompts(rate):,} prompts)" for rate in missing)
+        counts = [(percent(rate), lib.evaluation.count_needed_prompts(rate)) for rate in missing]
+        needed = ", ".join(f"{share} wrong (needs {count:,} prompts)" for share, count in counts)
         yield line((f"out of reach with {prompts:,} prompts: {needed}", FAINT))
     free = f"without a threshold, {percent(chosen['free_wrong'])} are wrong"
     yield line((f"measured on the {prompts:,} prompts that picked the threshold; {free}", FAINT))
