@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from ir3de import files
 from ir3de.cli.decisions import DECISION_FIELD
@@ -15,132 +15,97 @@ from ir3de.cli.formats import json_text
 from ir3de.cli.options import refuse_existing
 from ir3de.errors import InputError, MissingExtraError
 
-if TYPE_CHECKING:
-    from pyarrow.parquet import ParquetWriter
-
-Row = Mapping[str, object]
+Routed = Iterable[tuple[Mapping[str, object], Mapping[str, Any]]]  # rows, each with its decision
 
 COLUMNS = ("expert", "confidence", "expected_score", "margin", "abstained", "reason")  # of a decision, in tables
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 PARQUET_ROWS = 1_024  # written at once
 
 
-class JSONWriter:
+def _write_json(file: IO[bytes], rows: Routed, path: Path) -> None:
     """One JSON object a line, or a list of them in .json: the row, and its decision in the field `ir3de`."""
-
-    def __init__(self, file: IO[bytes], name: str) -> None:
-        self._file, self._is_list, self._count = file, _suffix_of(name) == ".json", 0
-
-    def write(self, row: Row, decision: Mapping[str, Any]) -> None:
-        text = json_text({**row, DECISION_FIELD: decision}).encode()
-        before = b",\n" if self._count else b"[\n"
-        self._file.write(before + text if self._is_list else text + b"\n")
-        self._count += 1
-
-    def close(self) -> None:
-        if self._is_list:
-            self._file.write(b"\n]\n" if self._count else b"[]\n")
+    texts = (json_text({**row, DECISION_FIELD: decision}).encode() for row, decision in rows)
+    if path.suffix.lower() != ".json":
+        file.writelines(text + b"\n" for text in texts)
+        return
+    before = b"[\n"
+    for text in texts:
+        file.write(before + text)
+        before = b",\n"
+    file.write(b"[]\n" if before == b"[\n" else b"\n]\n")
 
 
-class TableWriter:
-    """A table with the columns of the first row, then those of its decision."""
-
-    def __init__(self, file: IO[bytes], name: str) -> None:
-        self._file, self._name, self._number = file, name, 0
-        self._fields: dict[str, str] = {}  # of the decision: field, column
-        self._own: tuple[str, ...] = ()
-
-    def join(self, row: Row, decision: Mapping[str, Any]) -> dict[str, Any]:
-        """The row's own columns, then the decision's, under a longer name if the row has one of that name."""
-        self._number += 1
-        if self._number == 1:
-            self._own = tuple(row)
-            known = [field for field in COLUMNS if field in decision]
-            fields = [field for field in known if (field, decision[field]) != ("confidence", None)]
-            self._fields = {field: f"{DECISION_FIELD}_{field}" if field in row else field for field in fields}
-        if unknown := [name for name in row if name not in self._own]:
-            raise InputError(
-                f"{self._name}: row {self._number:,} has the field {unknown[0]!r}, which the first row has not, and a "
-                "table has the same columns in every row: write .jsonl instead"
-            )
-        own = {name: row.get(name) for name in self._own}
-        return own | {column: decision.get(field) for field, column in self._fields.items()}
-
-
-class SeparatedWriter(TableWriter):
+def _write_separated(file: IO[bytes], rows: Routed, path: Path) -> None:
     """CSV or TSV."""
-
-    def __init__(self, file: IO[bytes], name: str) -> None:
-        super().__init__(file, name)
-        self._text = io.TextIOWrapper(file, "utf-8", errors="backslashreplace", newline="", write_through=True)
-        self._table = csv.writer(self._text, delimiter=SEPARATORS[_suffix_of(name)], lineterminator="\n")
-
-    def write(self, row: Row, decision: Mapping[str, Any]) -> None:
-        joined = self.join(row, decision)
-        if self._number == 1:
-            self._table.writerow(joined)
-        plain = [value if value is None or isinstance(value, str) else json_text(value) for value in joined.values()]
-        self._table.writerow(plain)
-
-    def close(self) -> None:
-        self._text.detach()  # the caller closes the file
+    text = io.TextIOWrapper(file, "utf-8", errors="backslashreplace", newline="", write_through=True)
+    table = csv.writer(text, delimiter=SEPARATORS[path.suffix.lower()], lineterminator="\n")
+    for number, row in enumerate(_join(rows, path)):
+        if number == 0:
+            table.writerow(row)
+        table.writerow([one if one is None or isinstance(one, str) else json_text(one) for one in row.values()])
+    text.detach()  # the caller closes the file
 
 
-class ParquetRowsWriter(TableWriter):
+def _write_parquet(file: IO[bytes], rows: Routed, path: Path) -> None:
     """Parquet; the types are those of the first rows."""
+    import pyarrow
+    from pyarrow.parquet import ParquetWriter
 
-    def __init__(self, file: IO[bytes], name: str) -> None:
-        super().__init__(file, name)
-        self._rows: list[dict[str, Any]] = []
-        self._writer: ParquetWriter | None = None
-
-    def write(self, row: Row, decision: Mapping[str, Any]) -> None:
-        self._rows.append(self.join(row, decision))
-        if len(self._rows) == PARQUET_ROWS:
-            self._flush()
-
-    def close(self) -> None:
-        self._flush()
-        if self._writer is not None:
-            self._writer.close()
-
-    def _flush(self) -> None:
-        import pyarrow
-        from pyarrow.parquet import ParquetWriter
-
+    joined, writer = _join(rows, path), None
+    while batch := list(islice(joined, PARQUET_ROWS)):
         try:
-            if self._writer is None:
-                found = pyarrow.Table.from_pylist(self._rows).schema
+            if writer is None:
+                found = pyarrow.Table.from_pylist(batch).schema
                 text = pyarrow.string()  # for columns that are empty so far
                 kinds = [(one.name, text if pyarrow.types.is_null(one.type) else one.type) for one in found]
-                self._writer = ParquetWriter(self._file, pyarrow.schema(kinds))
-            self._writer.write_table(pyarrow.Table.from_pylist(self._rows, self._writer.schema))
+                writer = ParquetWriter(file, pyarrow.schema(kinds))
+            writer.write_table(pyarrow.Table.from_pylist(batch, writer.schema))
         except (pyarrow.ArrowException, OverflowError) as error:
             raise InputError(
-                f"{self._name}: a column of Parquet holds values of one type, found others ({error}): "
+                f"{path.name}: a column of Parquet holds values of one type, found others ({error}): "
                 "write .jsonl instead"
             ) from error
-        self._rows = []
+    if writer is not None:
+        writer.close()
 
 
-WRITERS: Mapping[str, Callable[[IO[bytes], str], JSONWriter | SeparatedWriter | ParquetRowsWriter]] = {
-    **dict.fromkeys((".jsonl", ".ndjson", ".json"), JSONWriter),
-    **dict.fromkeys(SEPARATORS, SeparatedWriter),
-    ".parquet": ParquetRowsWriter,
+def _join(rows: Routed, path: Path) -> Iterator[dict[str, Any]]:
+    """Rows of a table: the columns of the first row, then the decision's, longer if the row has one of that name."""
+    own: tuple[str, ...] = ()
+    columns: dict[str, str] = {}  # of the decision: field, column
+    for number, (row, decision) in enumerate(rows, 1):
+        if number == 1:
+            own = tuple(row)
+            known = [field for field in COLUMNS if field in decision]
+            fields = [field for field in known if (field, decision[field]) != ("confidence", None)]
+            columns = {field: f"{DECISION_FIELD}_{field}" if field in row else field for field in fields}
+        if unknown := [name for name in row if name not in own]:
+            raise InputError(
+                f"{path.name}: row {number:,} has the field {unknown[0]!r}, which the first row has not, and a "
+                "table has the same columns in every row: write .jsonl instead"
+            )
+        yield {name: row.get(name) for name in own} | {name: decision.get(field) for field, name in columns.items()}
+
+
+WRITERS: Mapping[str, Callable[[IO[bytes], Routed, Path], None]] = {
+    **dict.fromkeys((".jsonl", ".ndjson", ".json"), _write_json),
+    **dict.fromkeys(SEPARATORS, _write_separated),
+    ".parquet": _write_parquet,
 }
 
 
 def check_target(target: str, *, force: bool, tables: bool = True) -> Path:
     """The file to write, or an error before anything is routed. Without `tables` it must be a JSON file."""
-    path, suffix = Path(target).expanduser(), _suffix_of(target)
+    path = Path(target).expanduser()
+    suffix = path.suffix.lower()
     if suffix not in WRITERS:
         found = f"ends in {suffix!r}" if suffix else "has no ending"
         raise InputError(
             f"--output {target} {found}, and the ending names the format: {', '.join(WRITERS)}. "
             "`--output -` prints JSON lines"
         )
-    if not tables and WRITERS[suffix] is not JSONWriter:
-        named = ", ".join(ending for ending, writer in WRITERS.items() if writer is JSONWriter)
+    if not tables and WRITERS[suffix] is not _write_json:
+        named = ", ".join(ending for ending, write in WRITERS.items() if write is _write_json)
         raise InputError(f"--output {target}: the turns of a chat fit no table: name a file {named}")
     if suffix == ".parquet":
         try:
@@ -151,14 +116,7 @@ def check_target(target: str, *, force: bool, tables: bool = True) -> Path:
     return path
 
 
-@contextmanager
-def open_routed(path: Path) -> Iterator[Callable[[Row, Mapping[str, Any]], None]]:
-    """A function that writes a row with its decision. The file appears when all are written."""
+def write_routed(path: Path, rows: Routed) -> None:
+    """Write rows with their decisions. The file appears when all are written."""
     with files.open_atomic(path) as file:
-        writer = WRITERS[_suffix_of(path.name)](file, path.name)
-        yield writer.write
-        writer.close()
-
-
-def _suffix_of(name: str) -> str:
-    return Path(name).suffix.lower()
+        WRITERS[path.suffix.lower()](file, rows, path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
@@ -17,7 +18,7 @@ from ir3de.cli.decisions import DECISION_FIELD, NONE_FITS, describe_chat, descri
 from ir3de.cli.formats import FAINT, json_text, line, name_others, one_line, percent
 from ir3de.cli.options import chat_option, field_option, force_option, number_option, output_options, router_argument
 from ir3de.cli.output import Block, Output, reading, split_rows
-from ir3de.cli.routed_files import check_target, open_routed
+from ir3de.cli.routed_files import check_target, write_routed
 from ir3de.cli.saving import load_router
 from ir3de.errors import InputError
 
@@ -123,11 +124,9 @@ def _route_chats(
     """Route the chats of a file turn by turn."""
     routed = ((chat, decisions.route_chat(router, chat, weights)) for chat in decisions.read_chats(source))
     if target is not None:
-        chats = turns = 0
-        with open_routed(target) as write:
-            for chat, conversation in routed:
-                write(chat.row, describe_chat(conversation, top))
-                chats, turns = chats + 1, turns + len(conversation)
+        found = [(chat.row, describe_chat(conversation, top)) for chat, conversation in routed]
+        write_routed(target, found)
+        chats, turns = len(found), sum(len(document["turns"]) for _, document in found)
         message = line((f"{turns:,} turns of {chats:,} chats routed to ", ""), (str(target), "bold"))
         out.show({"output": str(target), "chats": chats, "turns": turns}, [message])
         return
@@ -180,12 +179,14 @@ def _require_prompts(routed: Iterable[Routed], source: str | None) -> Iterator[R
 
 
 def _write(target: Path, routed: Iterable[Routed], top: int | None, out: Output) -> None:
-    counts: dict[str, int] = {}
-    with open_routed(target) as write:
+    counts: Counter[str] = Counter()
+
+    def count() -> Iterator[tuple[Row, dict[str, Any]]]:
         for row, decision, _ in routed:
-            write(row, describe_decision(decision, top))
-            name = decision.expert or NONE_FITS
-            counts[name] = counts.get(name, 0) + 1
+            counts[decision.expert or NONE_FITS] += 1
+            yield row, describe_decision(decision, top)
+
+    write_routed(target, count())
     document = {"output": str(target), "rows": sum(counts.values()), "experts": counts}
     out.show(document, _view_counts(document))
 
