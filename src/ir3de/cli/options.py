@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import click
 
 from ir3de.cli import lib
+from ir3de.cli.outcomes import GivenOutcomes
 from ir3de.cli.output import Output
 from ir3de.errors import ArtifactError
 
@@ -313,7 +314,9 @@ def or_outcomes(instead: Callable[..., None], *also: str) -> Callable[[Function]
         def command(*args: Any, outcomes: Sequence[str], score_field: str | None, **kwargs: Any) -> Any:
             if outcomes and not kwargs.get("logs"):
                 check_clashes("--outcomes", accepted)
-                return instead(*args, outcomes=outcomes, score_field=score_field or "scores", **kwargs)
+                given = GivenOutcomes(outcomes, score_field or "scores", kwargs["texts"].field)
+                lib.corpora.total_bytes(outcomes)  # a misspelt path is found first
+                return instead(*args, given=given, **kwargs)
             if score_field is not None:
                 raise click.UsageError(
                     "--score-field belongs to --outcomes: leave it out, or name rows with --outcomes"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import ir3de
 from ir3de.cli import lib
@@ -13,12 +13,24 @@ from ir3de.cli.output import Block, Output, Result, facts, heading, reading, tab
 Document = Mapping[str, Any]
 
 
-def outcome_rows(paths: Sequence[str], field: str | None, score_field: str, out: Output) -> Iterator[dict[str, Any]]:
-    """Every row of the files, under a progress bar; each knows its line."""
-    with reading(out, "outcomes", lib.corpora.total_bytes(paths)) as on_bytes:
-        for row in lib.corpora.read_rows(paths, on_bytes=on_bytes):
-            kept = {key: row[key] for key in ("task", score_field) if key in row}
-            yield lib.formats.Row.at(row.place, {"text": lib.corpora.text_of(row, field), **kept})  # type: ignore[attr-defined]
+class GivenOutcomes(NamedTuple):
+    """The files of --outcomes, and the fields that hold the scores and the text."""
+
+    paths: Sequence[str]
+    score_field: str
+    field: str | None
+
+    def read(self, out: Output) -> Iterator[dict[str, Any]]:
+        """Every row of the files, under a progress bar; each knows its line."""
+        with reading(out, "outcomes", lib.corpora.total_bytes(self.paths)) as on_bytes:
+            for row in lib.corpora.read_rows(self.paths, on_bytes=on_bytes):
+                kept = {key: row[key] for key in ("task", self.score_field) if key in row}
+                text = lib.corpora.text_of(row, self.field)
+                yield lib.formats.Row.at(row.place, {"text": text, **kept})  # type: ignore[attr-defined]
+
+    def collect(self, embedding: ir3de.Embedding, out: Output) -> Any:
+        """The sums of all rows, from which a router is fitted."""
+        return lib.outcomes.collect_outcomes(self.read(out), embedding=embedding, field=self.score_field)
 
 
 def describe_share(share: Document) -> str:

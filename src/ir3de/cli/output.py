@@ -8,10 +8,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import cached_property
-from time import perf_counter
+from functools import cached_property, partial
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from ir3de.cli import lib
@@ -217,76 +216,41 @@ def saved_line(path: object, count: float, kind: str = "saved to") -> Text:
 
 # progress on a terminal ----------------------------------------------------------------------------------------------
 
-BAR_DELAY_S = 1.5  # a fit that takes longer shows a bar
-
 
 @contextmanager
 def solving(out: Output, arithmetic: lib.arithmetic.Arithmetic | None = None) -> Iterator[None]:
-    """Fits in this context use that arithmetic, under a spinner that becomes a bar if they take long."""
-    if not out.shows_progress:
-        with lib.arithmetic.using(arithmetic):
-            yield
-        return
-    begun, move = perf_counter(), None
-    with ExitStack() as shown:
-        shown.enter_context(out.spinner("solving"))
+    """Fits in this context use that arithmetic, under a bar of their steps on a terminal."""
+    with _bar(out, "solving", None, "MofNCompleteColumn") as update:
 
         def report(doing: str, done: int, of: int) -> None:
-            nonlocal move
-            if move is None and perf_counter() - begun > BAR_DELAY_S:
-                shown.close()
-                move = _bar(out, shown)
-            if move is not None:
-                move(doing, done, of)
+            what = "tuning" if doing == lib.arithmetic.TRIALS else f"solving: {doing}"
+            update(description=what, completed=done, total=of)
 
-        with lib.arithmetic.using(arithmetic, progress=report):
+        with lib.arithmetic.using(arithmetic, progress=report if out.shows_progress else None):
             yield
-
-
-def _bar(out: Output, shown: ExitStack) -> Callable[[str, int, int], None]:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=30, complete_style="cyan", finished_style="green"),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[unit]}", markup=False),
-        TextColumn("{task.fields[rate]}", markup=False, style="progress.data.speed"),
-        TimeRemainingColumn(),
-    )
-    progress = shown.enter_context(Progress(*columns, console=out.progress_console, transient=True))
-    task = progress.add_task("solving", total=None, rate="", unit="")
-    step, begun, before = "", 0.0, 0
-
-    def move(doing: str, done: int, of: int) -> None:
-        nonlocal step, begun, before
-        if done == 0 or doing != step:  # the next step has its own rate
-            step, begun, before = doing, perf_counter(), done
-            description, unit = ("tuning", doing) if doing == lib.arithmetic.TRIALS else (f"solving: {doing}", "rows")
-            progress.reset(task, total=of, description=description, rate="", unit=unit)
-        rate = (done - before) / max(perf_counter() - begun, 1e-9)
-        progress.update(task, completed=done, total=of, rate=f"{rate:,.0f}/s" if rate else "")
-
-    return move
 
 
 @contextmanager
 def reading(out: Output, description: str, total: int | None) -> Iterator[Callable[[int], None]]:
     """A bar of the bytes read, on a terminal; yields the callback for `on_bytes`."""
+    with _bar(out, description, total, "DownloadColumn", "TransferSpeedColumn") as update:
+        yield lambda more: update(advance=more)
+
+
+@contextmanager
+def _bar(out: Output, description: str, total: int | None, *numbers: str) -> Iterator[Callable[..., None]]:
+    """A bar on a terminal, with these columns of rich and the time that is left; yields the function that moves it."""
     if not out.shows_progress:
-        yield lambda more: None
+        yield lambda **values: None
         return
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich import progress
     from rich.table import Column
 
     whole = Column(no_wrap=True)  # on a narrow terminal the bar gets shorter, not the numbers
     columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=30, complete_style="cyan", finished_style="green"),
-        DownloadColumn(table_column=whole),
-        TransferSpeedColumn(table_column=whole),
-        TimeRemainingColumn(table_column=whole),
+        progress.TextColumn("{task.description}", markup=False),
+        progress.BarColumn(bar_width=30, complete_style="cyan", finished_style="green"),
+        *(getattr(progress, name)(table_column=whole) for name in (*numbers, "TimeRemainingColumn")),
     )
-    with Progress(*columns, console=out.progress_console, transient=True) as progress:
-        task = progress.add_task(description, total=total)
-        yield lambda more: progress.advance(task, more)
+    with progress.Progress(*columns, console=out.progress_console, transient=True) as shown:
+        yield partial(shown.update, shown.add_task(description, total=total))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from copy import copy
 from pathlib import Path
 from time import perf_counter
@@ -15,7 +15,7 @@ from ir3de.cli import lib, options
 from ir3de.cli.costs import GivenCosts, complete_costs, cost_options
 from ir3de.cli.counting import check_sources, count_domain
 from ir3de.cli.domains import GivenDomains, described_domains
-from ir3de.cli.outcomes import outcome_rows
+from ir3de.cli.outcomes import GivenOutcomes
 from ir3de.cli.output import Output, hint, solving
 from ir3de.cli.saving import changing, load_router, save_and_report
 from ir3de.errors import InputError, UnknownExpertError, name_some
@@ -31,21 +31,12 @@ scorer_choice_option = click.option(
 
 
 def add_outcomes(
-    router_path: Path,
-    outcomes: Sequence[str],
-    score_field: str,
-    texts: options.TextOptions,
-    costs: GivenCosts,
-    merge: bool,
-    out: Output,
-    **_: Any,
+    router_path: Path, given: GivenOutcomes, costs: GivenCosts, merge: bool, out: Output, **_: Any
 ) -> None:
     """add --outcomes: sum up the rows of new models, or with --merge more rows of any, and change the router."""
     router = load_router(router_path)
     router.outcomes  # noqa: B018 - rejects a router whose experts are added as NAME=PATH
-    lib.corpora.total_bytes(outcomes)
-    rows = outcome_rows(outcomes, texts.field, score_field, out)
-    sums = lib.outcomes.collect_outcomes(rows, embedding=router.embedding, field=score_field)
+    sums = given.collect(router.embedding, out)
     experts = dict.fromkeys((*router.experts, *sums.models))
     costs = complete_costs(costs, experts, router.policy.costs, before=router.experts)
     begun = perf_counter()

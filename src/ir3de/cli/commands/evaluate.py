@@ -18,7 +18,7 @@ from ir3de.cli.costs import once_weight_option, weigh
 from ir3de.cli.counting import check_sources, holdout_option
 from ir3de.cli.domains import DomainTexts, GivenDomains, given_domains, read_prompts
 from ir3de.cli.formats import line
-from ir3de.cli.outcomes import outcome_rows, view_outcomes
+from ir3de.cli.outcomes import GivenOutcomes, view_outcomes
 from ir3de.cli.output import Block, Output, Result, heading, reading
 from ir3de.cli.plots import draw_frontier, draw_reliability, parse_plot_path, require_matplotlib, view_frontier
 from ir3de.cli.saving import load_router
@@ -58,19 +58,16 @@ class SurestDecisions:
 
 def evaluate_outcomes(
     router_path: Path,
-    outcomes: Sequence[str],
-    score_field: str,
-    texts: options.TextOptions,
+    given: GivenOutcomes,
     weights: Mapping[str, float],
     pair: options.StrongOptions,
     out: Output,
     **_: Any,
 ) -> None:
     """eval --outcomes: route the rows and compare the scores of the chosen models."""
-    lib.corpora.total_bytes(outcomes)  # a misspelt path is found first
     router = weigh(load_router(router_path), weights)
-    rows = outcome_rows(outcomes, texts.field, score_field, out)
-    report = lib.evaluation.evaluate_outcomes(router, rows, field=score_field, **pair.names).to_dict()
+    how: Any = {"field": given.score_field, **pair.names}
+    report = lib.evaluation.evaluate_outcomes(router, given.read(out), **how).to_dict()
     if unknown := report["unknown_models"]:
         out.warn(f"models that the router does not know were skipped: {', '.join(unknown)}")
     out.show(report, view_outcomes(report))

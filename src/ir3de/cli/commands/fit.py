@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from functools import partial
 from importlib import import_module
@@ -19,7 +19,7 @@ from ir3de.cli.costs import GivenCosts, complete_costs, cost_options
 from ir3de.cli.counting import check_sources, count_background, count_domain, hold_out, holdout_option, load_embedding
 from ir3de.cli.domains import GivenDomains, described_domains
 from ir3de.cli.formats import line
-from ir3de.cli.outcomes import describe_reached, outcome_rows
+from ir3de.cli.outcomes import GivenOutcomes, describe_reached
 from ir3de.cli.output import Output, solving
 from ir3de.cli.proof import prove_fit
 from ir3de.cli.saving import free_folders, save_and_report
@@ -56,9 +56,7 @@ class StrategyName(Choice):
 
 def fit_outcomes(
     router_path: Path,
-    outcomes: Sequence[str],
-    score_field: str,
-    texts: options.TextOptions,
+    given: GivenOutcomes,
     source: str,
     default: str | None,
     serving: Path | None,
@@ -71,10 +69,8 @@ def fit_outcomes(
     """fit --outcomes: sum up the rows, fit, save and report."""
     pair.check()
     folders = free_folders(router_path, serving, force=force)
-    lib.corpora.total_bytes(outcomes)  # a misspelt path is found first
     embedding = load_embedding(source, out)
-    rows = outcome_rows(outcomes, texts.field, score_field, out)
-    sums = lib.outcomes.collect_outcomes(rows, embedding=embedding, field=score_field)
+    sums = given.collect(embedding, out)
     policy = lib.policies.Policy(costs=complete_costs(costs, sums.models))
     begun = perf_counter()
     with out.spinner("solving"):
