@@ -80,12 +80,26 @@ def report(
     with out.spinner("measuring"):
         proof = lib.evaluation.prove(prompts, router=router)
         proof = _hide_examples(proof) if no_examples else proof
-        command = _write_command(router_path, domains, texts, target, no_examples)
+        is_ready = lib.proof.is_ready(proof)
         repeats = None if prompts is None else lib.repeats.find_repeats(prompts)
         repeats = repeats.without_examples() if repeats and no_examples else repeats
         notices = () if prompts is None else (*_compare_prompts(router, prompts), *list_repeats(repeats))
-        subject = _describe(
-            router, router_path, proof, prompts, domains.sources, command, notices, examples=not no_examples
+        history = router.history
+        subject = lib.report.Subject(
+            proof,
+            name=router_path.resolve().name,
+            digest=history[-1].router_after if history else None,
+            made=datetime.now(UTC),
+            version=version_of("ir3de") or "(not installed)",
+            scorer=f"{type(router.scorer).__name__}, {type(router.selector).__name__}",
+            embedding=router.embedding.name or router.embedding.fingerprint[:12],
+            source=_name_sources(domains.sources) or "the sample that the router keeps",
+            command=_write_command(router_path, domains, texts, target, no_examples),
+            next_commands=[("Serve it", write_serve_command(router_path, router.experts))] if is_ready else (),
+            notices=notices,
+            default=router.default,
+            words={} if no_examples or prompts is None else lib.report.find_words(router, prompts),
+            examples=not no_examples,
         )
         page = lib.report.write_page(subject).encode()
     files.make_folder(target.parent)
@@ -114,37 +128,6 @@ def _hide_examples(proof: lib.evaluation.Proof) -> lib.evaluation.Proof:
     """The same figures without any text of a prompt."""
     pairs = tuple(replace(pair, examples=()) for pair in proof.confused)
     return replace(proof, confused=pairs, abstained=replace(proof.abstained, examples=()))
-
-
-def _describe(
-    router: ir3de.Router,
-    path: Path,
-    proof: lib.evaluation.Proof,
-    texts: Mapping[str, Sequence[str]] | None,
-    sources: Sequence[str],
-    command: str,
-    notices: Sequence[str],
-    *,
-    examples: bool,
-) -> lib.report.Subject:
-    """Everything on the page except the figures."""
-    history = router.history
-    return lib.report.Subject(
-        proof,
-        name=path.resolve().name,
-        digest=history[-1].router_after if history else None,
-        made=datetime.now(UTC),
-        version=version_of("ir3de") or "(not installed)",
-        scorer=f"{type(router.scorer).__name__}, {type(router.selector).__name__}",
-        embedding=router.embedding.name or router.embedding.fingerprint[:12],
-        source=_name_sources(sources) or "the sample that the router keeps",
-        command=command,
-        next_commands=[("Serve it", write_serve_command(path, router.experts))] if lib.proof.is_ready(proof) else (),
-        notices=notices,
-        default=router.default,
-        words=lib.report.find_words(router, texts) if examples and texts is not None else {},
-        examples=examples,
-    )
 
 
 def _name_sources(sources: Sequence[str]) -> str:
