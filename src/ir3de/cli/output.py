@@ -178,12 +178,12 @@ def table(*columns: str, right: Sequence[str] = (), rows: Iterable[Sequence[Bloc
     return made
 
 
-def facts(rows: Iterable[tuple[str, Block]]) -> Table:
+def facts(rows: Iterable[tuple[str, Block]], style: str = FAINT) -> Table:
     """Names and values without lines."""
     from rich.table import Table
 
     made = Table.grid(padding=(0, 2))
-    made.add_column(style=FAINT, no_wrap=True)
+    made.add_column(style=style, no_wrap=True)
     made.add_column(overflow="fold")
     for name, value in rows:
         made.add_row(name, value)

@@ -14,7 +14,7 @@ import ir3de
 from ir3de.cli import lib
 from ir3de.cli.decisions import NONE_FITS
 from ir3de.cli.formats import FAINT, bar, colour_of, line, one_line, percent
-from ir3de.cli.output import PIPE_WIDTH, Block, Output, count_left_out, heading, table
+from ir3de.cli.output import PIPE_WIDTH, Block, Output, count_left_out, facts, heading, table
 from ir3de.errors import InputError
 
 Trial = Mapping[str, Any]
@@ -244,7 +244,7 @@ def view_proof(proven: Proven, experts: Sequence[str], width: int) -> Iterator[B
     yield from (heading("Proof", proof.notes[0].rstrip(".")), "", _accuracy_table(proof, width))
     if proof.confused:
         yield from ("", _confused_table(proof, experts, width))
-    yield from ("", _summarise(proof, width))
+    yield from ("", facts(_list_findings(proof, width), style="bold"))
     yield from (line((note, FAINT)) for note in proof.notes[1:] if note not in proof.verdict)
 
 
@@ -289,18 +289,6 @@ def _confused_table(proof: lib.evaluation.Proof, experts: Sequence[str], width: 
     rest = wrong - sum(pair.count for pair in pairs)
     if rest > 0:
         shown.add_row(line((OTHER_MISTAKES, FAINT)), "", f"{rest:,}")
-    return shown
-
-
-def _summarise(proof: lib.evaluation.Proof, width: int) -> Block:
-    """Findings with their titles in the first column, so that long lines continue in the second."""
-    from rich.table import Table
-
-    shown = Table.grid()
-    shown.add_column(width=INDENT, style="bold", no_wrap=True)
-    shown.add_column(overflow="fold")
-    for title, text in _list_findings(proof, width):
-        shown.add_row(title, text)
     return shown
 
 

@@ -127,11 +127,18 @@ def collect(
     """
     _check_thresholded(min_count, paths, keep_sample=keep_sample, histogram_only=histogram_only, held=label is not None)
     _refuse_repeated(paths)
+    given: Mapping[str, DomainTexts] = {target.stem: paths}
     if label is None:
-        options.refuse_existing(_parse_statistics_path(None, None, str(target)), force=force)
-    targets, given = _plan(target, paths, label, texts, counting, labels, out)
+        targets = {target.stem: _parse_statistics_path(None, None, str(target))}
+    else:
+        domains = GivenDomains(paths, label)
+        domains.check_counting(counting)
+        _check_folder(target, labels)
+        given = domains.read(replace(texts, skip_bad=counting["skip_bad"]), out)
+        targets = _name_files(target.expanduser(), given)
     for path in targets.values():
         options.refuse_existing(path, force=force)
+    check_sources(given)
     embedding = load_embedding(source, out)
     how: Any = {"window": window, "keep_sample": keep_sample, "min_count": min_count, "counting": counting}
     made = {}
@@ -157,26 +164,6 @@ def collect(
 def _parse_statistics_path(context: click.Context | None, parameter: click.Parameter | None, value: str) -> Path:
     """The file to write statistics to; a click callback."""
     return options.check_suffix(value, [options.STATISTICS_SUFFIX], "other commands know statistics by it: add it")
-
-
-def _plan(
-    target: Path,
-    paths: tuple[str, ...],
-    label: str | None,
-    texts: options.TextOptions,
-    counting: lib.engines.Counting,
-    labels: Labels,
-    out: Output,
-) -> tuple[dict[str, Path], Mapping[str, DomainTexts]]:
-    """The files to write, by name, and the texts of each; labelled texts are read here."""
-    if label is None:
-        check_sources({target.stem: paths})
-        return {target.stem: target.expanduser()}, {target.stem: paths}
-    domains = GivenDomains(paths, label)
-    domains.check_counting(counting)
-    _check_folder(target, labels)
-    given = domains.read(replace(texts, skip_bad=counting["skip_bad"]), out)
-    return _name_files(target.expanduser(), given), given
 
 
 def _make(

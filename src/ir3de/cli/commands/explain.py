@@ -22,6 +22,8 @@ from ir3de.cli.saving import load_router
 from ir3de.errors import InputError
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from ir3de.routing.explanation import Explanation, WordSum
     from ir3de.routing.turn_explanation import TurnExplanation
     from ir3de.routing.words import Word
@@ -116,18 +118,17 @@ def _read_text(text: str | None) -> str:
 
 def show_explanation(out: Output, router: ir3de.Router, explanation: Explanation, rows: int) -> None:
     """Print the prompt, the legend, and a table of the words that decided most."""
-    if out.as_json:
-        return
-    decision = explanation.decision.to_dict()
-    out.show({}, _view_explanation(out, router, explanation, decision))
-    if decision["abstained"]:
-        out.warn(why_abstained(decision))
-    out.note(*_view_details(explanation, decision, rows, out.console.width))
+    if not out.as_json:
+        decision = explanation.decision.to_dict()
+        out.show({}, _view_explanation(out, router, explanation, decision, rows))
+        if decision["abstained"]:
+            out.warn(why_abstained(decision))
 
 
 def _view_explanation(
-    out: Output, router: ir3de.Router, explanation: Explanation, decision: Mapping[str, Any]
+    out: Output, router: ir3de.Router, explanation: Explanation, decision: Mapping[str, Any], rows: int
 ) -> Iterator[Block]:
+    """The prompt and what decided; then why it is out of domain or mixed, and the table of words."""
     expert, summary = line(name_expert(decision, router.experts)), line((printable(explanation.summary), ""))
     if not decision["counted"]:
         yield from (Result(expert), Result(summary))
@@ -140,27 +141,16 @@ def _view_explanation(
     yield Result(summary)
     if "penalty" in decision["ranking"][0]:
         yield from ("", decisions.utility_table(decision, router))
-
-
-def _view_details(explanation: Explanation, decision: Mapping[str, Any], rows: int, width: int) -> Iterator[Block]:
-    """Why the prompt is out of domain, the experts of a mixed prompt, and the table of words."""
-    if not decision["counted"]:
-        return
     if decision["out_of_domain"]:
         yield _describe_strangeness(explanation)
     if explanation.mixed:
         yield line(("mixed: ", "bold"), (" and ".join(explanation.mixed[: decisions.MOST_NAMED]), ""))
-        yield from _name_sentences(explanation)
-    if rows:
-        yield from _word_table(explanation, rows, width)
-
-
-def _name_sentences(explanation: Explanation) -> Iterator[Block]:
-    """The sentences that clearly speak for an expert, each with it."""
-    for found in explanation.sentences:
-        if found.expert is not None:
+    for found in explanation.sentences if explanation.mixed else ():
+        if found.expert is not None:  # the sentence clearly speaks for it
             colour = _colour_of(found.expert, explanation)
             yield line((f"  {found.expert}  ", colour), (one_line(found.text, SENTENCE_CHARS), FAINT))
+    if rows:
+        yield from _word_table(explanation, rows, out.console.width)
 
 
 def _describe_strangeness(explanation: Explanation) -> Block:
@@ -244,27 +234,25 @@ def _legend(explanation: Explanation, document: Mapping[str, Any], width: int) -
 
     Where the router abstained, the default expert comes first. A line is never broken inside an expert.
     """
-    ranking = [row for row in explanation.decision.ranking if row[0] in explanation.compared]
     decision = explanation.decision
+    ranking = [row for row in decision.ranking if row[0] in explanation.compared]
     if decision.abstained and decision.expert is not None and decision.expert not in explanation.compared:
         ranking.insert(0, decision.ranking[0])
-    parts: list[tuple[str, str]] = []
-    column = 0
-
-    def add(*entry: tuple[str, str]) -> None:
-        nonlocal column
-        length = sum(len(text) for text, _ in entry)
-        between = "" if not column else "   " if column + 3 + length <= width else "\n"
-        column = length if between == "\n" else column + len(between) + length
-        parts.extend([(between, ""), *entry])
-
-    for place, (expert, value) in enumerate(ranking):
-        styles = ("bold", "") if place == 0 else ("", FAINT)
-        colour = _colour_of(expert, explanation)
-        add(("■ ", colour), (expert, styles[0]), (f" {format_value(document, value)}", styles[1]))
+    entries: list[Text] = []
+    for expert, value in ranking:
+        is_first = not entries
+        name = (expert, "bold" if is_first else "")
+        shown = (f" {format_value(document, value)}", "" if is_first else FAINT)
+        entries.append(line(("■ ", _colour_of(expert, explanation)), name, shown))
     if others := len(explanation.experts) - len(ranking):
-        add((f"… and {others:,} more", FAINT))
-    return line(*parts)
+        entries.append(line((f"… and {others:,} more", FAINT)))
+    legend = entries[0]
+    column = len(legend)
+    for entry in entries[1:]:
+        between = "   " if column + 3 + len(entry) <= width else "\n"
+        column = len(entry) + (column + 3 if between == "   " else 0)
+        legend = legend + between + entry
+    return legend
 
 
 def _word_table(explanation: Explanation, rows: int, width: int) -> tuple[Block, Block]:

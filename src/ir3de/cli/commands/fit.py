@@ -270,18 +270,12 @@ def scorer_for(name: str, strength: float | None) -> lib.scorers.Scorer | None:
         if strength is not None:
             raise click.UsageError("--scorer auto chooses the strength itself: leave --strength out, or name a scorer")
         return None
-    makers: Mapping[str, Callable[[], lib.scorers.Scorer]] = {
-        "blend": lib.scorers.Blend,
-        "logistic": lib.scorers.Logistic,
-        "prompt-ridge": ir3de.PromptRidge,
-        "token-ridge": ir3de.TokenRidge,
-        "posterior": lib.scorers.Posterior,
-        "cross-entropy": lambda: lib.registry.SCORERS.create("CrossEntropy"),  # of the laboratory, like the next
-        "kernel-ridge": lambda: lib.registry.SCORERS.create("KernelRidge"),
-        "paper": ir3de.TokenRidge.paper,
-        "authors": ir3de.TokenRidge.authors,
-    }
-    scorer = makers[name]() if name in makers else lib.registry.SCORERS.create(name)
+    if name in ("paper", "authors"):
+        scorer: lib.scorers.Scorer = getattr(ir3de.TokenRidge, name)()
+    else:
+        known = "".join(part.capitalize() for part in name.split("-")) if name in SCORERS else name  # TokenRidge
+        own = name in SCORERS and known in lib.scorers.__all__  # the others are those of the laboratory, and plugins
+        scorer = getattr(lib.scorers, known)() if own else lib.registry.SCORERS.create(known)
     return scorer if strength is None else _set_field(scorer, name, strength=strength)
 
 
