@@ -8,7 +8,7 @@ from typing import Any
 from ir3de.cli import lib
 from ir3de.cli.decisions import NONE_FITS
 from ir3de.cli.formats import FAINT, bar, colour_of, line, one_line, percent
-from ir3de.cli.output import Block, Output, Result, count_left_out, heading, short_table, split_rows, table
+from ir3de.cli.output import Block, Output, Result, heading, short_table, split_rows, table
 
 MAX_MATRIX_EXPERTS = 14
 MAX_CONFUSION_ROWS = 15
@@ -59,11 +59,8 @@ def headline(report: Document) -> Block:
 def recall_table(report: Document) -> Block:
     """One row for each expert; of many, those with the lowest recall."""
     recall, names = report["recall"], list(report["experts"])
-    experts, left_out = split_rows(names)
-    if left_out:
-        measured = [name for name in names if recall[name] is not None]
-        experts, _ = split_rows(sorted(measured, key=lambda name: recall[name] or 0.0))
-        left_out = len(names) - len(experts)
+    experts = sorted(names, key=lambda name: 2.0 if recall[name] is None else recall[name])  # unmeasured ones last
+    experts = experts if split_rows(names)[1] else names
     rows = [
         (
             name,
@@ -75,8 +72,8 @@ def recall_table(report: Document) -> Block:
         for name in experts
     ]
     right = ("prompts", "recall", "precision")
-    shown = table("expert", "prompts", "recall", "", "precision", right=right, rows=rows)
-    return count_left_out(shown, left_out, "the lowest recall first; ")
+    columns = ("expert", "prompts", "recall", "", "precision")
+    return short_table(*columns, right=right, rows=rows, what="the lowest recall first; ")
 
 
 def matrix_table(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -103,17 +103,9 @@ def complete_costs(
                 given.setdefault(name, {})[kind] = value
     lib.policies.check_policy(lib.policies.Policy(costs=given), names)
     had_prices = any(cost.price for cost in had.values())
-    if had_prices or any(kinds.get("price") for kinds in given.values()):
-        _refuse_free(
-            [name for name in names if "price" not in given.get(name, {}) and not (had_prices and name in old)]
-        )
-    return given
-
-
-def _refuse_free(unpriced: Sequence[str]) -> None:
-    """Reject experts that would be free only because their price is missing."""
-    if not unpriced:
-        return
+    unpriced = [name for name in names if "price" not in given.get(name, {}) and not (had_prices and name in old)]
+    if not unpriced or not (had_prices or any(kinds.get("price") for kinds in given.values())):
+        return given
     shown, more = ", ".join(unpriced[:MOST_NAMED]), len(unpriced) - MOST_NAMED
     others = f" and {more:,} other{'s' * (more > 1)}" if more > 0 else ""
     raise InputError(

@@ -17,7 +17,7 @@ from ir3de.cli import lib
 from ir3de.cli.domains import DomainTexts, HeldTexts, read_prompts
 from ir3de.cli.formats import FAINT, line, printable, size
 from ir3de.cli.options import STATISTICS_SUFFIX, Function, TextOptions
-from ir3de.cli.output import MOST_ROWS, Block, Output, count_left_out, reading, split_rows, table
+from ir3de.cli.output import Block, Output, count_left_out, reading, split_rows, table
 from ir3de.errors import InputError
 from ir3de.files.atomic import count_cores, find_kind
 
@@ -198,10 +198,11 @@ def domains_table(domains: Sequence[Mapping[str, Any]]) -> Block:
     """One row for each document of a domain: its size, and the speed of reading if there was much to read."""
     is_large = sum(one["source_bytes"] for one in domains) >= LARGE_TO_READ_BYTES
     right = ("prompts", "tokens", "source", *(("seconds", "MB/s") if is_large else ()))
-    order = sorted(domains, key=lambda one: one["prompts"]) if len(domains) > MOST_ROWS + 1 else domains
+    order = sorted(domains, key=lambda one: one["prompts"]) if split_rows(domains)[1] else domains
     first, left_out = split_rows(order)
-    rows = [(f"{one['name']}{' (described)' * (one['description'] is not None)}", [one]) for one in first]
-    shown = table("expert", *right, right=right, rows=[(name, *_measure(one)[: len(right)]) for name, one in rows])
+    names = [one["name"] + " (described)" * (one["description"] is not None) for one in first]
+    rows = [(name, *_measure([one])[: len(right)]) for name, one in zip(names, first, strict=True)]
+    shown = table("expert", *right, right=right, rows=rows)
     shown.columns[0].no_wrap, shown.columns[0].overflow = True, "ellipsis"  # else a narrow table shows only numbers
     if len(domains) > 1:
         shown.add_row("all", *_measure(domains)[: len(right)], style=FAINT)
