@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,8 +21,7 @@ from ir3de.errors import ArtifactError, InputError
 if TYPE_CHECKING:
     from ir3de.files.ledger import Entry, History
 
-COLUMNS = ("#", "when", "what", "expert", "contribution", "owner", "prompts", "hash", "router")
-LISTING_WIDTH = 100  # of a terminal, from which the table has columns of hashes
+MAX_TABLE_COLUMNS = 1_000  # columns of a terminal
 HASH_CHARACTERS = 16
 
 
@@ -44,13 +44,21 @@ def ledger(router_path: Path, expert: str | None, out: Output) -> None:
     out.json({"router": str(router_path), "entries": [entry.to_dict() for entry in shown]})
     if not out.as_json:
         last, left_out = split_rows(shown[::-1])
-        is_narrow = out.console.width < LISTING_WIDTH
-        columns = COLUMNS[:-2] if is_narrow else COLUMNS  # hashes are omitted first
-        rows = [_row(entry)[: len(columns)] for entry in last[::-1]]
-        listing = table(*columns, right=("#", "prompts"), rows=rows)
-        out.result(count_left_out(listing, left_out, "the latest entries; "))
+        out.result(count_left_out(_listing(last[::-1], out.console), left_out, "the latest entries; "))
     if any(entry.change.given is not None and entry.change.given.id for entry in shown):
         out.note("", hint(f"ir3de remove {router_path} EXPERT --contribution ID", "to remove one:"))
+
+
+def _listing(entries: Sequence[Entry], console: Any) -> Block:
+    """One row an entry; without enough room, hashes and then the number of prompts are omitted."""
+    columns = ("#", "when", "what", "expert", "contribution", "owner", "prompts", "hash", "router")
+    rows, unbounded = [_row(entry) for entry in entries], console.options.update(max_width=MAX_TABLE_COLUMNS)
+    for many in range(len(columns), len(columns) - 4, -1):
+        listing = table(*columns[:many], right=("#", "prompts"), rows=[row[:many] for row in rows])
+        listing.columns[1].min_width = len("2026-01-01")
+        if console.measure(listing, options=unbounded).maximum <= console.width:
+            break
+    return listing
 
 
 def _row(entry: Entry) -> tuple[Block, ...]:
