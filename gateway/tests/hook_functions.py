@@ -53,3 +53,8 @@ def crash(event: dict[str, Any]) -> None:
 
 def leave(event: dict[str, Any]) -> None:
     raise SystemExit(3)
+
+
+def exhaust(event: dict[str, Any]) -> None:
+    """A bug that is easily made: `next` without a default."""
+    next(iter(()))

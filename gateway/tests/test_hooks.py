@@ -239,6 +239,7 @@ def test_a_refusal_has_the_callers_format(base: Base, which: str, path: str, bod
         ({"call": "hook_functions:hang", "timeout": 0.05}, 504, "hook_timeout"),
         ({"call": "hook_functions:crash"}, 502, "hook_failed"),
         ({"call": "hook_functions:leave"}, 502, "hook_failed"),
+        ({"call": "hook_functions:exhaust", "timeout": 20}, 502, "hook_failed"),
         ({"call": "builtins:len"}, 502, "hook_failed"),  # returns what is no verdict
         ({"url": "http://127.0.0.1:1/", "call": None}, 502, "hook_failed"),
     ],

@@ -35,6 +35,10 @@ def _start_thread(function: Callable[..., T], *arguments: Any) -> Future[T]:
     def run() -> None:
         try:
             future.set_result(function(*arguments))
+        except StopIteration as error:  # asyncio would wait for ever: its futures reject this one
+            failure = RuntimeError("the function raised StopIteration")
+            failure.__cause__ = error
+            future.set_exception(failure)
         except BaseException as error:
             future.set_exception(error)
 
