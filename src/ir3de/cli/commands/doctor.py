@@ -27,6 +27,8 @@ EXTRAS = {
     "ray": ("ray", "counting on a Ray cluster"),
     "torch": ("torch", "fitting on an accelerator"),
     "model2vec": ("distil", "distilling sentence encoders"),
+    "onnxruntime": ("encoder", "running sentence encoders"),
+    "onnx": ("encoder", "installing sentence encoders"),
     "matplotlib": ("plots", "drawing diagrams"),
     "scikit-learn": ("sklearn", "the estimator of scikit-learn"),
     "huggingface_hub": ("all", "reading models by hub id"),
