@@ -17,7 +17,7 @@ lab:             ## the tests of the laboratory alone
 	pytest lab/tests
 
 long:            ## the long tail: what `pytest` alone leaves out
-	pytest -m "slow or nightly or hypothesis or torch or local or browser or node or ray or clients" --hypothesis-profile=thorough
+	pytest -m "slow or nightly or hypothesis or torch or local or browser or node or ray or clients or encoder" --hypothesis-profile=thorough
 
 coverage:        ## the tests, and which lines none of them runs
 	pytest -m "slow or not slow" --cov --cov-report=term:skip-covered

@@ -72,6 +72,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         "torch": _not_importable("torch", "transformers"),
         "local": _not_importable("xllamacpp", "starlette", "openai"),
         "ray": _not_importable("ray", "pyarrow"),
+        "encoder": _not_importable("onnxruntime", "onnx"),
         "browser": [
             *(name for name in ("chromium", "chromedriver") if shutil.which(name) is None),
             *_not_importable("selenium"),
@@ -79,6 +80,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     }
     if packaged_models.find("smollm2-135m") is None:
         absent["local"].append("the model smollm2-135m")
+    if packaged_models.find("minilm-l6") is None:
+        absent["encoder"].append("the model minilm-l6")
     for item in items:
         for marker, missing in absent.items():
             if missing and item.get_closest_marker(marker):

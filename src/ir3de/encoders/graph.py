@@ -4,9 +4,9 @@ Its input are token ids (texts, tokens), all texts of one length, so that nothin
 hidden states (texts, tokens, h).
 
 With 8 bits, a weight is a level −127 … 127 times the scale of its group: 64 weights of a column in a matrix, a row of
-the word embedding. onnxruntime multiplies the matrices out once, when it loads the file, and computes in float32. Inputs
-of matrices are not rounded: a scale for a whole batch would make vectors depend on the batch, and rounding with a scale
-for each token would turn the last bit, in which processors differ, into a thousandth.
+the word embedding. onnxruntime multiplies the matrices out once, when it loads the file, and computes in float32.
+Inputs of matrices are not rounded: a scale for a whole batch would make vectors depend on the batch, and rounding with
+a scale for each token would turn the last bit, in which processors differ, into a thousandth.
 """
 
 from __future__ import annotations

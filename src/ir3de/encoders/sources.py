@@ -89,9 +89,9 @@ def check_folder(folder: Path) -> None:
 def fetch_hub(repo_id: str, *, weights: bool) -> Path:
     """The folder of a model in the hub's own cache, with its weights, or with its ONNX file if it has one."""
     folder = fetch_first(repo_id, ("config.json",)).parent
-    for name in (TOKENIZER, POOLING):
+    for name in (TOKENIZER, POOLING, MODULES):
         fetch_first(repo_id, (name,))
-    for name in (MODULES, PROMPTS, LENGTH):
+    for name in (PROMPTS, LENGTH):
         _fetch_optional(repo_id, name)
     if not weights:
         for name in ONNX_FILES:
@@ -108,12 +108,15 @@ def fetch_hub(repo_id: str, *, weights: bool) -> Path:
 
 
 def _fetch_optional(repo_id: str, name: str) -> bool:
-    """Fetch a file that a model need not have; a hub that does not answer is an error."""
+    """Fetch a file that a model need not have. A hub that does not answer is an error, unless the user is offline."""
+    from huggingface_hub import constants, try_to_load_from_cache
     from huggingface_hub.utils import EntryNotFoundError  # type: ignore[attr-defined]  # here in every version
 
+    if constants.HF_HUB_OFFLINE:
+        return isinstance(try_to_load_from_cache(repo_id, name), str)
     try:
         fetch_file(repo_id, name)
-    except EntryNotFoundError:  # not in the repository, or, without a network, not in the cache
+    except EntryNotFoundError:
         return False
     except Exception as error:  # each version of the library has its own errors for a network that fails
         raise EmbeddingError(
