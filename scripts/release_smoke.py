@@ -94,6 +94,15 @@ FEATURES: dict[str, Callable[[Environment], None]] = {
     "sklearn": _try_python("from ir3de.evaluation.scikit_learn import RouterClassifier"),
     "docs": _try_python("import material, mkdocs"),
     "all": _try_python("import gguf, matplotlib, pyarrow, zstandard"),
+    "encoder": _try_python("""
+        import onnx, onnxruntime
+        from ir3de.encoders import Encoder
+        from ir3de.errors import ArtifactError
+        try:
+            Encoder.load("minilm-l6")
+        except ArtifactError as error:
+            assert "ir3de encoder install minilm-l6" in str(error), error
+        """),
     "distil": _try_python("import model2vec.distill"),
     "torch": _try_python("""
         from ir3de import Router

