@@ -19,7 +19,8 @@ import ir3de
 from commands import complaint, run_json
 from hub_cache import hub_cache
 from ir3de.encoders import Encoder
-from ir3de.encoders.installing import install, list_installed
+from ir3de.encoders.installed import list_installed
+from ir3de.encoders.installing import install
 from ir3de.encoders.sources import encoders_folder, find_source
 from ir3de.errors import ArtifactError, EmbeddingError, InputError, IR3DEError, MissingExtraError
 from tiny_encoders import TEXTS, make_config, write_encoder, write_json

@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ir3de.encoders import Encoder
-from ir3de.encoders.encoder import pool
 from ir3de.encoders.graph import Precision, build_graph
 from ir3de.encoders.installing import install
 from ir3de.encoders.reference import run_reference
+from ir3de.encoders.running import pool
 from ir3de.encoders.settings import read_settings
 from ir3de.encoders.transformer import read_transformer
 from ir3de.errors import InputError

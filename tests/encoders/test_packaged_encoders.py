@@ -9,9 +9,9 @@ import pytest
 
 from ir3de.embedding import packaged_models
 from ir3de.encoders import Encoder
-from ir3de.encoders.encoder import pool
 from ir3de.encoders.installing import install
 from ir3de.encoders.reference import run_reference
+from ir3de.encoders.running import pool
 from ir3de.encoders.settings import read_settings
 from ir3de.encoders.transformer import read_transformer
 

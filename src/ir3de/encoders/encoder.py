@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -14,10 +13,12 @@ import numpy.typing as npt
 from ir3de import files
 from ir3de.embedding.huggingface import TOKENIZER
 from ir3de.embedding.normalisation import replace_lone_surrogates
-from ir3de.encoders.settings import Settings, read_settings
+from ir3de.encoders.installed import load_installed
+from ir3de.encoders.running import Parts, load_tokenizer, make_digest, open_session, pool
+from ir3de.encoders.settings import read_settings
 from ir3de.encoders.sources import Source, check_folder, fetch_hub, find_onnx, find_source, name_install
 from ir3de.encoders.transformer import Floats, find_weights
-from ir3de.errors import ArtifactError, EmbeddingError, InputError, MissingExtraError
+from ir3de.errors import ArtifactError, EmbeddingError, InputError
 from ir3de.files.atomic import count_cores
 
 if TYPE_CHECKING:
@@ -26,17 +27,6 @@ if TYPE_CHECKING:
 USUAL_BATCH_TEXTS = 32
 MAX_CHARACTERS = 100_000  # of a text: what is behind them is not read, however few tokens they have
 TOKENISED_AT_ONCE = 4_096  # texts
-
-
-class Parts(NamedTuple):
-    """What an encoder is made of."""
-
-    name: str
-    session: InferenceSession
-    tokenizer: bytes
-    settings: Settings
-    model_sha256: str
-    is_ours: bool  # whether the graph is known to give each text the same vector in every batch
 
 
 class Encoder:
@@ -67,8 +57,6 @@ class Encoder:
         of one of the encoder's prompts ("query"), "" for none; by default it is the one that the encoder's files name.
         `threads` is by default half of the cores; the vectors do not depend on it.
         """
-        from ir3de.encoders.installing import load_installed
-
         source = find_source(name)
         parts = load_installed(source) or _load_folder(source)
         return cls(parts._replace(settings=parts.settings.with_prompt(prompt)), threads=threads)
@@ -138,17 +126,6 @@ class Encoder:
         return np.stack([pool(some, self._settings) for some in states])  # one by one: each sum has the same order
 
 
-def pool(states: Floats, settings: Settings) -> Floats:
-    """One unit vector from the states (tokens, h) of a text's tokens."""
-    wide = states.astype(np.float64)
-    vector = wide[0] if settings.pooling == "cls" else wide.sum(axis=0)
-    length = float(np.sqrt((vector * vector).sum()))
-    if not 0 < length < np.inf:
-        raise ArtifactError(f"the encoder gives a vector of length {length}: its weights are damaged. Install it again")
-    unit: Floats = (vector / length).astype(np.float32)
-    return unit
-
-
 def _group(ids: list[list[int]], batch: int) -> Iterator[list[int]]:
     """The places of texts in batches of one length each."""
     of_length: dict[int, list[int]] = {}
@@ -157,50 +134,6 @@ def _group(ids: list[list[int]], batch: int) -> Iterator[list[int]]:
     for _, places in sorted(of_length.items(), reverse=True):  # the longest first, so that threads end together
         for begin in range(0, len(places), batch):
             yield places[begin : begin + batch]
-
-
-def make_digest(model_sha256: str, tokenizer_sha256: str, settings: Settings) -> str:
-    """The digest of an encoder."""
-    content = {
-        "model": model_sha256,
-        "tokenizer": tokenizer_sha256,
-        "pooling": settings.pooling,
-        "max_tokens": settings.max_tokens,
-        "lowercase": settings.lowercase,
-        "prefix": settings.prefix,
-    }
-    return hashlib.sha256(files.to_json(content)).hexdigest()
-
-
-def load_tokenizer(content: bytes, max_tokens: int, place: str) -> Any:
-    """The tokenizer of a tokenizer.json, which cuts texts at so many tokens and pads none."""
-    from tokenizers import Tokenizer
-
-    try:
-        made = Tokenizer.from_str(content.decode())
-    except Exception as error:  # the library raises nothing narrower
-        raise EmbeddingError(f"the tokenizer.json of {place} cannot be read: {error}. Take it again") from error
-    made.no_padding()
-    made.enable_truncation(max_tokens)
-    return made
-
-
-def open_session(model: bytes | Path, place: str) -> InferenceSession:
-    """A session of onnxruntime with one thread: its sums have one order, and threads run batches beside each other."""
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise MissingExtraError("onnxruntime", "encoder", "Running a sentence encoder") from error
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.use_deterministic_compute = True
-    options.log_severity_level = 3  # errors alone
-    given = str(model) if isinstance(model, Path) else model
-    try:
-        return onnxruntime.InferenceSession(given, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # its errors have no class in common
-        first = " ".join(str(error).split())[:200]
-        raise ArtifactError(f"onnxruntime cannot load the model of {place}: {first}. Take it again") from error
 
 
 def _choose_output(session: InferenceSession, place: str) -> int:

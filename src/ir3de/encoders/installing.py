@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,15 +16,16 @@ from ir3de import files
 from ir3de.embedding import packaged_models
 from ir3de.embedding.huggingface import TOKENIZER
 from ir3de.encoders.e5 import read_e5_encoder
-from ir3de.encoders.encoder import Encoder, Parts, load_tokenizer, make_digest, open_session, pool
+from ir3de.encoders.encoder import Encoder
 from ir3de.encoders.graph import Precision, build_graph
+from ir3de.encoders.installed import HEADER, KIND, MODEL, VERSION, Installed, describe_file
 from ir3de.encoders.reference import run_reference
-from ir3de.encoders.settings import Settings, parse_settings, read_settings
-from ir3de.encoders.sources import E5, Source, check_folder, encoders_folder, fetch_hub, find_source, name_install
+from ir3de.encoders.running import load_tokenizer, open_session, pool
+from ir3de.encoders.settings import Settings, read_settings
+from ir3de.encoders.sources import E5, Source, check_folder, fetch_hub, find_source
 from ir3de.encoders.transformer import Transformer, find_weights, read_transformer
 from ir3de.errors import ArtifactError, EmbeddingError
 
-HEADER, MODEL, KIND, VERSION = "encoder.json", "model.onnx", "ir3de-encoder", 1
 MAX_INT8_DIFFERENCE = 0.01  # 1 − cosine; above it an encoder is installed in float32
 MAX_FLOAT32_DIFFERENCE = 1e-4  # above it the graph is wrong
 SPEED_S = 1.0  # how long speed is measured
@@ -55,18 +55,6 @@ class Content(NamedTuple):
     weights: list[Path]
 
 
-@dataclass(frozen=True)
-class Installed:
-    """An encoder in the cache."""
-
-    folder: Path
-    header: Mapping[str, Any]
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(path.stat().st_size for path in self.folder.iterdir())
-
-
 def install(name: str, *, precision: Precision | None = None) -> Installed:
     """Make an encoder's ONNX file and put it into the cache; what is there stays until the new one is complete.
 
@@ -91,7 +79,7 @@ def install(name: str, *, precision: Precision | None = None) -> Installed:
             "precision": tried,
             "width": content.model.width,
             "difference": float(f"{difference:.3g}"),
-            "source": [_describe_file(path) for path in content.weights],
+            "source": [describe_file(path) for path in content.weights],
             "model_sha256": hashlib.sha256(graph).hexdigest(),
             "tokenizer_sha256": hashlib.sha256(content.tokenizer).hexdigest(),
             "settings": content.settings.to_header(),
@@ -133,55 +121,6 @@ def _count_per_second(encoder: Encoder, texts: list[str]) -> float:
     return done / passed
 
 
-def load_installed(source: Source) -> Parts | None:
-    """The installed encoder, or None; rejects one whose files or whose source have changed since."""
-    folder = source.installed
-    if not folder.is_dir():
-        return None
-    again = f"To make it again: {name_install(source.name)}"
-    try:
-        header = read_header(folder)
-        model = files.read(folder / MODEL, sha256=header["model_sha256"])
-        tokenizer = files.read(folder / TOKENIZER, sha256=header["tokenizer_sha256"])
-        settings = parse_settings(header["settings"])
-        changed = source.folder is not None and _is_changed(source.folder, header["source"])
-    except (ArtifactError, KeyError, TypeError) as error:
-        raise ArtifactError(f"{error}. {again}") from error
-    if changed:
-        raise ArtifactError(f"the weights in {source.folder} have changed since '{source.name}' was installed. {again}")
-    session = open_session(model, source.name)
-    return Parts(source.name, session, tokenizer, settings, header["model_sha256"], is_ours=True)
-
-
-def read_header(folder: Path) -> files.Header:
-    """The header of an installed encoder."""
-    header = files.read_json(folder / HEADER, kind=KIND, version=VERSION)
-    files.check_seal(header, folder / HEADER)
-    return header
-
-
-def list_installed() -> list[Installed]:
-    """The encoders in the cache, by name."""
-    found = encoders_folder().iterdir() if encoders_folder().is_dir() else ()
-    folders = [folder for folder in found if (folder / HEADER).is_file() and not folder.name.startswith(".")]
-    return sorted((Installed(folder, read_header(folder)) for folder in folders), key=lambda one: one.header["name"])
-
-
-def find_installed(name: str) -> Installed:
-    """An encoder in the cache; rejects a name that is not installed."""
-    source = find_source(name)
-    if not source.installed.is_dir():
-        raise ArtifactError(f"the encoder '{name}' is not installed: {name_install(name)}")
-    return Installed(source.installed, read_header(source.installed))
-
-
-def read_digest(installed: Installed) -> str:
-    """The digest of an encoder in the cache, from its header and its tokenizer."""
-    header = installed.header
-    settings = parse_settings(header["settings"])
-    return make_digest(header["model_sha256"], header["tokenizer_sha256"], settings)
-
-
 @contextmanager
 def _read_content(source: Source) -> Iterator[Content]:
     with tempfile.TemporaryDirectory(prefix="ir3de-") as temporary:
@@ -201,42 +140,15 @@ def _read_content(source: Source) -> Iterator[Content]:
 
 
 def _write(target: Path, header: files.Header, graph: bytes, tokenizer: bytes) -> None:
-    """Write the encoder next to its folder, then rename it."""
+    """Write the encoder; its folder appears once it is complete."""
     files.make_folder(target.parent)
-    with files.lock_folder(target.parent):
-        try:
-            with tempfile.TemporaryDirectory(dir=target.parent, prefix=".ir3de-") as temporary:
-                new = Path(temporary, "new")
-                files.make_folder(new)
-                files.write(new / MODEL, graph)
-                files.write(new / TOKENIZER, tokenizer)
-                files.write(new / HEADER, files.to_json(header))
-                if target.exists():
-                    target.rename(Path(temporary, "old"))
-                new.rename(target)
-        except ArtifactError:
-            raise
-        except OSError as error:
-            raise ArtifactError(f"cannot write {target}: {error.strerror or error}") from error
-
-
-def _describe_file(path: Path) -> dict[str, Any]:
-    """By which a file is known again: its time is looked at first, because reading takes longer."""
-    found = path.stat()
-    with path.open("rb") as file:
-        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    return {"file": path.name, "bytes": found.st_size, "modified_ns": found.st_mtime_ns, "sha256": sha256}
-
-
-def _is_changed(folder: Path, recorded: list[Mapping[str, Any]]) -> bool:
-    """Whether the weights in a folder are others than those recorded. Deleted ones are not needed any more."""
-    for known in recorded:
-        path = folder / known["file"]
-        if not path.is_file():
-            continue
-        found = path.stat()
-        if (found.st_size, found.st_mtime_ns) == (known["bytes"], known["modified_ns"]):
-            continue
-        if found.st_size != known["bytes"] or _describe_file(path)["sha256"] != known["sha256"]:
-            return True
-    return False
+    try:
+        with files.lock_folder(target.parent), files.replace_folder(target) as new:
+            files.make_folder(new)
+            files.write(new / MODEL, graph)
+            files.write(new / TOKENIZER, tokenizer)
+            files.write(new / HEADER, files.to_json(header))
+    except ArtifactError:
+        raise
+    except OSError as error:  # where the new folder cannot be made or renamed
+        raise ArtifactError(f"cannot write {target}: {error.strerror or error}") from error

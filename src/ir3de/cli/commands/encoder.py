@@ -11,7 +11,7 @@ from ir3de.cli.options import output_options
 from ir3de.cli.output import Block, Output, facts, hint, table
 
 if TYPE_CHECKING:
-    from ir3de.encoders.installing import Installed
+    from ir3de.encoders.installed import Installed
 
 
 @click.group()
@@ -64,9 +64,9 @@ def show(name: str, out: Output) -> None:
     Example:
       ir3de encoder show minilm-l6
     """
-    from ir3de.encoders import installing
+    from ir3de.encoders import installed
 
-    _show(installing.find_installed(name), out)
+    _show(installed.find_installed(name), out)
 
 
 def _show(installed: Installed, out: Output) -> None:
@@ -116,10 +116,10 @@ def list_encoders(out: Output) -> None:
     Example:
       ir3de encoder list
     """
-    from ir3de.encoders import installing
+    from ir3de.encoders.installed import list_installed, read_digest
     from ir3de.encoders.sources import PACKAGED_ENCODERS
 
-    found = installing.list_installed()
+    found = list_installed()
     rows: list[dict[str, Any]] = [
         {
             "name": one.header["name"],
@@ -128,7 +128,7 @@ def list_encoders(out: Output) -> None:
             "precision": one.header["precision"],
             "difference": one.header["difference"],
             "bytes": one.size_bytes,
-            "digest": installing.read_digest(one),
+            "digest": read_digest(one),
         }
         for one in found
     ]
