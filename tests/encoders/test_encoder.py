@@ -17,7 +17,7 @@ from ir3de.encoders.installing import install
 from ir3de.encoders.reference import run_reference
 from ir3de.encoders.running import pool
 from ir3de.encoders.settings import read_settings
-from ir3de.encoders.transformer import read_transformer
+from ir3de.encoders.transformer import read_transformer, spread_buckets
 from ir3de.errors import InputError
 from tiny_encoders import FAMILIES, POSITIONS, TEXTS, WIDTH, write_encoder, write_json
 
@@ -187,6 +187,15 @@ def test_half_a_surrogate_pair_is_a_replacement_character(encoder: Encoder) -> N
 def test_batches_and_threads_are_at_least_one(encoder: Encoder, batch: int, threads: int) -> None:
     with pytest.raises(InputError, match="at least one"):
         Encoder.load(encoder.name, threads=threads).encode(["why?"], batch=batch)
+
+
+def test_distances_share_buckets_as_in_mpnet() -> None:
+    """Bucket b has the bias b: exact up to 7, then two for each factor of the square root of two, 16 more behind."""
+    found = dict(zip(range(-511, 512), spread_buckets(np.arange(32, dtype=np.float32)[:, None], 512)[0], strict=True))
+    assert [found[-size] for size in (0, 1, 7, 8, 11, 12, 16, 32, 64, 90, 91, 128, 511)] == [
+        0, 1, 7, 8, 8, 9, 10, 12, 14, 14, 15, 15, 15,
+    ]  # fmt: skip
+    assert all(found[size] == found[-size] + 16 for size in range(1, 512))
 
 
 @pytest.mark.torch

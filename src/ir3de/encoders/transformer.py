@@ -178,10 +178,9 @@ def spread_buckets(bias: Floats, positions: int) -> Floats:
     distance = np.arange(-(positions - 1), positions)
     half = bias.shape[0] // 2
     exact, size = half // 2, np.abs(distance)
-    growth = np.log(np.maximum(size, 1).astype(np.float32) / np.float32(exact)) / np.float32(
-        math.log(MAX_DISTANCE_TOKENS / exact)
-    )
-    large = np.minimum(exact + (growth * np.float32(half - exact)).astype(np.int64), half - 1)
+    growth = np.log(np.maximum(size, 1) / exact) / math.log(MAX_DISTANCE_TOKENS / exact)
+    # at powers of two the logarithm is a whole number but for its last bits, which must not decide
+    large = np.minimum(exact + np.floor(growth * (half - exact) + 1e-6).astype(np.int64), half - 1)
     bucket = np.where(size < exact, size, large) + np.where(distance > 0, half, 0)
     return np.ascontiguousarray(bias[bucket].T)
 
