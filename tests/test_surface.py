@@ -46,9 +46,15 @@ def test_lazy_packages_list_what_they_export(module: str) -> None:
 
 
 def test_no_room_imports_from_the_package_itself() -> None:
-    """The import contract cannot see through the package, which exports names of every room."""
+    """The import contract cannot see through the package, which exports names of every room.
+
+    The command line is above every room, so whatever it imports so lies below it.
+    """
     rooms = {found.name for found in pkgutil.iter_modules(ir3de.__path__)}
+    command_line = ROOT / "src" / "ir3de" / "cli"
     for path in (ROOT / "src").rglob("*.py"):
+        if path.is_relative_to(command_line):
+            continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and node.module == "ir3de":
                 assert {name.name for name in node.names} <= rooms, path
