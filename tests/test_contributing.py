@@ -29,8 +29,8 @@ def test_a_change_is_made_where_the_page_says(change: str, path: str, name: str)
     assert name in defined, f"{change}: {path} defines no {name}, but {', '.join(sorted(defined))}"
 
 
-def test_every_room_is_described_and_there_are_at_most_nineteen() -> None:
+def test_every_room_is_described_and_there_are_at_most_twenty() -> None:
     aside = ("__init__.py", "__main__.py", "__pycache__", "py.typed")
     entries = [path for path in (ROOT / "src" / "ir3de").iterdir() if path.name not in aside]
     assert sorted(ROOMS) == sorted(path.name + ("/" if path.is_dir() else "") for path in entries)
-    assert len(entries) <= 19
+    assert len(entries) <= 20

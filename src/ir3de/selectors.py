@@ -16,6 +16,7 @@ from typing import Literal, Protocol, TypeAlias, get_args, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from ir3de.defaults import DEFAULT_CAP
 from ir3de.errors import InputError
 from ir3de.scorers.arithmetic import softmax
 from ir3de.scorers.registry import Registry
@@ -37,7 +38,6 @@ Ids = npt.NDArray[np.unsignedinteger]
 Values: TypeAlias = "npt.NDArray[np.float64] | npt.NDArray[np.float32]"
 Tally = npt.NDArray[np.float64]  # integers below 2⁵³: float64 adds them exactly, and BLAS adds fastest
 
-DEFAULT_CAP = 1_024  # tokens that are read of a prompt
 MAX_TOKENS = 1 << 16  # counted per prompt, so that the sums below stay under 2⁵³
 SCORE_UNIT = 1 << 25  # Average: one point of score
 MAX_SCORE = 1 << 10

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de import policies
+from ir3de.defaults import DEFAULT_CAP
 from ir3de.embedding import Embedding
 from ir3de.fitting.calibration import (
     OUT_OF_DOMAIN_SHARE,
@@ -34,7 +35,6 @@ from ir3de.policies import Calibration, Familiarity, Membership
 from ir3de.routing.messages import GENERIC_WORDS
 from ir3de.scorers.arithmetic import NumpyArithmetic, using
 from ir3de.scorers.blend import Blend, BlendParts
-from ir3de.selectors import DEFAULT_CAP
 from ir3de.statistics.domain import Statistics
 
 KNOWN_PROMPTS = 1_500  # of all experts together, half of them held out

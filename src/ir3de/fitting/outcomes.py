@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
+from ir3de.defaults import DEFAULT_CAP
 from ir3de.embedding import Embedding
 from ir3de.engines.engine import check_counting
 from ir3de.errors import InputError
@@ -22,7 +23,7 @@ from ir3de.routing.decision import DecisionRules
 from ir3de.routing.valuation import ExpectedScores
 from ir3de.scorers.expectation import Shrinkage, Validation
 from ir3de.scorers.table import Table, check_experts
-from ir3de.selectors import DEFAULT_CAP, Selector
+from ir3de.selectors import Selector
 from ir3de.statistics.contributions import Holding
 from ir3de.statistics.counting import GRAM_WINDOWS, MEAN_PARTS, window_means
 from ir3de.statistics.domain import PromptSums, Statistics, read_only, triangle_indices, triangle_size

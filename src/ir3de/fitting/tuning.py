@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ir3de.defaults import DEFAULT_CAP, PROMPT_STRENGTH
 from ir3de.embedding import Embedding
 from ir3de.errors import InputError
 from ir3de.fitting.calibration import Floats, HeldOut, Views, fit_calibration, fit_familiarity, measure_familiarity
@@ -19,8 +20,7 @@ from ir3de.scorers import Blend, Posterior, PromptRidge, Scorer, TokenRidge
 from ir3de.scorers.arithmetic import TRIALS, steps
 from ir3de.scorers.blend import BlendParts
 from ir3de.scorers.logistic import Logistic, LogisticParts
-from ir3de.scorers.ridge import PROMPT_STRENGTH
-from ir3de.selectors import DEFAULT_CAP, AllTokens, Average, EntropyTopK, Selector
+from ir3de.selectors import AllTokens, Average, EntropyTopK, Selector
 from ir3de.statistics.counting import recount, split_windows
 from ir3de.statistics.domain import Statistics
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ir3de.defaults import PROMPT_STRENGTH
 from ir3de.errors import InputError
 from ir3de.scorers.arithmetic import current, stage
 from ir3de.scorers.registry import Embeddings, Floats, check_strength
 from ir3de.statistics.domain import Integers, PromptSums, Statistics, pack_triangle, triangle_size, unpack_triangle
 
-PROMPT_STRENGTH = 8.0  # windows: the default of every ridge on prompts
 MIN_REMEMBERED_WIDTH = 1_024  # of the embedding: for narrower ones the product is cheap
 GRAM, WHOLE = "gram", "whole"  # keys of `Statistics.derived`
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ir3de.defaults import DEFAULT_WINDOW
 from ir3de.embedding import Embedding
 from ir3de.embedding.matrix import FixedPointRows
 from ir3de.errors import InputError
@@ -32,7 +33,6 @@ from ir3de.statistics.sample import Sample, hash_text
 from ir3de.statistics.texts import hash_sources, read_text, refuse_table
 
 CHUNK_CHARACTERS = 2_000_000
-DEFAULT_WINDOW = 128  # tokens
 GRAM_WINDOWS = 1_024  # windows multiplied at a time
 MEAN_PARTS = 256  # a mean is kept in units this much finer than those of the embedding
 EXACT_TOKENS = 1 << 13  # float32 sums so many rows exactly, because each entry is at most 2¹¹

@@ -24,6 +24,7 @@ from ir3de.cli.counting import (
 from ir3de.cli.domains import DomainTexts, GivenDomains
 from ir3de.cli.formats import line
 from ir3de.cli.output import Output, Result, facts, hint, saved_line
+from ir3de.defaults import DEFAULT_WINDOW
 from ir3de.errors import InputError
 
 
@@ -65,7 +66,12 @@ label_options = options.gather_options(
 @options.text_options
 @options.engine_options
 @click.option(
-    "--window", type=click.IntRange(1, 8_192), metavar="N", default=128, show_default=True, help="Tokens per window."
+    "--window",
+    type=click.IntRange(1, 8_192),
+    metavar="N",
+    default=DEFAULT_WINDOW,
+    show_default=True,
+    help="Tokens per window.",
 )
 @click.option(
     "--keep-sample",
@@ -300,7 +306,7 @@ def list_contribution_facts(contribution: ir3de.Contribution) -> Iterator[tuple[
 
 def _list_options(recipe: Mapping[str, Any]) -> Iterator[str]:
     """The options that the texts were collected with, except those with default values."""
-    defaults = {"window": 128, "subsample": 1, "min_count": 1, "prompt_sums": True}
+    defaults = {"window": DEFAULT_WINDOW, "subsample": 1, "min_count": 1, "prompt_sums": True}
     for given, value in recipe.items():
         name = "subsample" if given == "sample" else given  # its name in version 0.1
         if value is not None and value != defaults.get(name):
