@@ -23,7 +23,7 @@ from typing import Any
 
 from ir3de_gateway.store.limits import FileLimits, Limits, Spending
 from ir3de_gateway.store.numbers import NumberFile, NumberRow, Numbers, WorkerTable
-from ir3de_gateway.store.workers import open_database
+from ir3de_gateway.store.workers import close_with, open_database
 
 OPERATIONS, ROUNDS = 200, 20
 LIMITS = Limits(10**9, 10**12, 10**6, 1e12, 1e12)
@@ -36,6 +36,7 @@ class SqliteRows(NumberFile):
     def __init__(self, path: Path, width: int) -> None:
         super().__init__(None, width)
         self._database = open_database(path, _ROWS)
+        close_with(self, self._database)
         self._database.execute("PRAGMA busy_timeout=0")
         self.lock = self
         self._names: dict[int, str] = {}
