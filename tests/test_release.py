@@ -42,7 +42,7 @@ def test_the_version_is_the_same_everywhere() -> None:
 
 
 def test_the_gateway_says_the_version() -> None:
-    from ir3de_gateway.config.settings import Server
+    from ir3de_gateway.config.document import Server
     from ir3de_gateway.http.service import build_document
 
     assert build_document(Server())["info"]["version"] == VERSION

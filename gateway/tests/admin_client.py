@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 
 import tiny
 from ir3de_gateway.app import create_app
-from ir3de_gateway.config.settings import Config
+from ir3de_gateway.config.document import Config
 from ir3de_gateway.gateway import Gateway
 from saved import first_router
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from ir3de_gateway.config.load import parse_config, parse_document
-from ir3de_gateway.config.settings import Config
+from ir3de_gateway.config.document import Config
 
 GOOD = "router: {path: router}\nexperts:\n  - name: law\n    base_url: http://127.0.0.1:1/v1\n"
 

@@ -24,7 +24,7 @@ from starlette.types import ASGIApp
 
 from ir3de import Router
 from ir3de_gateway.app import create_app
-from ir3de_gateway.config.settings import Config
+from ir3de_gateway.config.document import Config
 from ir3de_gateway.gateway import Gateway
 
 TEXTS = {

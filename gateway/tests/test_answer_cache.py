@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from api_answers import CHAT_EVENTS, EVERYTHING, breaking_off, saying, tell_all
 from client_keys import bearer, key, write_keys
-from ir3de_gateway.config.settings import Cache
+from ir3de_gateway.config.document import Cache
 from ir3de_gateway.headers import HeaderFilter
 from ir3de_gateway.requests.answer_cache import ENTRY_BYTES, AnswerCache, CacheControl, CachedAnswer, build_key
 from raw_sockets import Got, ask, chat

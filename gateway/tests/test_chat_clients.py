@@ -18,7 +18,7 @@ from ir3de import Conversation
 from ir3de.corpora import examples, read_rows
 from ir3de.evaluation.replay import replay_log
 from ir3de_gateway.app import create_app
-from ir3de_gateway.config.settings import Config
+from ir3de_gateway.config.document import Config
 from ir3de_gateway.gateway import Gateway
 from ir3de_gateway.requests.json_body import MAX_INLINE_BYTES
 from ir3de_gateway.stages import choose as choosing

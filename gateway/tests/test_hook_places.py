@@ -13,7 +13,7 @@ import pytest
 from api_answers import saying, serving
 from hook_functions import DOES, SEEN
 from ir3de_gateway.api_errors import ApiError
-from ir3de_gateway.config.settings import HookConfig
+from ir3de_gateway.config.document import HookConfig
 from ir3de_gateway.hooks import hook as one_hook
 from ir3de_gateway.hooks.hook import Hook
 from raw_sockets import ask, chat

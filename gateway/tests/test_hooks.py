@@ -21,7 +21,7 @@ import hook_functions
 from api_answers import EVERYTHING, SAID, WORDS, saying, tell_all
 from hook_functions import DOES, LET_GO, SEEN
 from ir3de.errors import InputError
-from ir3de_gateway.config.settings import HookConfig, Hooks
+from ir3de_gateway.config.document import HookConfig, Hooks
 from ir3de_gateway.gateway import Gateway
 from ir3de_gateway.hooks import hook as one_hook
 from object_servers import serving_objects

@@ -10,7 +10,7 @@ import yaml
 
 from commands import complaint, run, run_json
 from ir3de.errors import InputError
-from ir3de_gateway.config.settings import Config
+from ir3de_gateway.config.document import Config
 from ir3de_gateway.keys.keys_file import check_keys_file, read_keys_file
 
 pytestmark = pytest.mark.usefixtures("plain_terminal")

@@ -12,7 +12,7 @@ import pytest
 
 from client_keys import bearer, key, write_keys
 from ir3de.errors import InputError
-from ir3de_gateway.config.settings import Server
+from ir3de_gateway.config.document import Server
 from ir3de_gateway.keys.keys_file import read_keys_file
 from ir3de_gateway.keys.registry import KeyRegistry
 from ir3de_gateway.store.workers import create_worker_folder

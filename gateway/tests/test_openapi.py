@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from ir3de_gateway.app import other_routes
-from ir3de_gateway.config.settings import Server
+from ir3de_gateway.config.document import Server
 from ir3de_gateway.http.service import build_document
 from ir3de_gateway.wire import FORMATS
 from raw_sockets import ask

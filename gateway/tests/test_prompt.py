@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ir3de.routing.messages import Turn
-from ir3de_gateway.config.settings import Routing
+from ir3de_gateway.config.document import Routing
 from ir3de_gateway.stages.choice import Prompt
 from ir3de_gateway.stages.read import extract_text, read_prompt
 from ir3de_gateway.wire import FORMATS

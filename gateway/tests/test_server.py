@@ -333,7 +333,7 @@ def test_a_place_that_is_taken() -> None:
 
 
 def test_the_level_of_messages(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ir3de_gateway.config.settings import Config
+    from ir3de_gateway.config.document import Config
 
     given = {"router": {"path": "r"}, "experts": [{"name": "a", "base_url": "http://x"}], "logs": {"level": "error"}}
     config = Config.model_validate(given)

@@ -20,7 +20,7 @@ from ir3de_gateway.admin.changes import ExpertAddition, RouterReplacement, add_e
 from ir3de_gateway.admin.state import RouterChoice, State, StateFolder, find_state_folder
 from ir3de_gateway.api_errors import ApiError
 from ir3de_gateway.config.experts import ExpertConfig
-from ir3de_gateway.config.settings import Config
+from ir3de_gateway.config.document import Config
 from ir3de_gateway.experts.snapshot import LiveSnapshot
 from saved import first_router, second_router
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from client_keys import bearer, key, write_keys
-from ir3de_gateway.config.settings import Config
+from ir3de_gateway.config.document import Config
 from running_gateway import QUESTIONS, Running, running, small_router
 
 TEXTS = [*QUESTIONS.values(), "hi", "Is a contract void when my landlord cannot boil an egg?", "contract a egg x"]

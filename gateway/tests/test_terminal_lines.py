@@ -17,7 +17,7 @@ import exchange_records as made
 import raw_sockets
 import running_gateway
 import tiny
-from ir3de_gateway.config.settings import Logs
+from ir3de_gateway.config.document import Logs
 from ir3de_gateway.exchange_record import Instead
 from ir3de_gateway.telemetry.log_lines import format_terminal_line
 from ir3de_gateway.telemetry.metrics import OUTCOMES

@@ -13,7 +13,7 @@ anthropic = pytest.importorskip("anthropic")
 
 from ir3de.embedding import packaged_models  # noqa: E402
 from ir3de_gateway.app import create_app  # noqa: E402
-from ir3de_gateway.config.settings import Config  # noqa: E402
+from ir3de_gateway.config.document import Config  # noqa: E402
 from ir3de_gateway.gateway import Gateway  # noqa: E402
 from ir3de_gateway.local import DEMO_MODEL, local_model  # noqa: E402
 from running_gateway import served, small_router  # noqa: E402

@@ -18,7 +18,7 @@ import pytest
 
 from ir3de.cli.plugins import Output
 from ir3de_gateway.cli.serve import welcome
-from ir3de_gateway.config.settings import Config, Server
+from ir3de_gateway.config.document import Config, Server
 from ir3de_gateway.http.service import build_page_link, provide_admin_token
 from ir3de_gateway.validation import CheckedConfig
 from running_gateway import small_router

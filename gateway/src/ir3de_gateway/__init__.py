@@ -33,7 +33,7 @@ from ir3de.serving import export_lazily
 
 if TYPE_CHECKING:
     from ir3de_gateway.app import create_app
-    from ir3de_gateway.config.settings import Config
+    from ir3de_gateway.config.document import Config
     from ir3de_gateway.gateway import Gateway
     from ir3de_gateway.hooks.hook import AfterHook, BeforeHook, HookAnswer, HookRefusal, HookRequest, HookVerdict
     from ir3de_gateway.local import local_model

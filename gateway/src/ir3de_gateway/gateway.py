@@ -14,7 +14,7 @@ from ir3de_gateway.admin.administration import Administration, open_admin_state
 from ir3de_gateway.admin.state import StateFolder, find_state_folder
 from ir3de_gateway.api_errors import ApiError
 from ir3de_gateway.background import repeat, run_in_thread
-from ir3de_gateway.config.settings import Config
+from ir3de_gateway.config.document import Config
 from ir3de_gateway.experts.snapshot import HealthChecker, LiveSnapshot, Snapshot
 from ir3de_gateway.hooks.runner import HookRunner, load_hooks
 from ir3de_gateway.keys.registry import CHECK_INTERVAL_S, KeyRegistry, read_keys_in_force

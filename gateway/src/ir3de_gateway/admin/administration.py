@@ -27,7 +27,7 @@ from ir3de_gateway.admin.router_source import FetchBudget, FetchError, RouterFol
 from ir3de_gateway.admin.state import STATE, State, StateFolder
 from ir3de_gateway.api_errors import ApiError
 from ir3de_gateway.background import Stopped, release_memory, repeat, run_in_thread
-from ir3de_gateway.config.settings import Config
+from ir3de_gateway.config.document import Config
 from ir3de_gateway.experts.snapshot import LiveSnapshot
 
 RELEASE_DELAY_S = 5.0  # from a change of the router to giving back the memory of the one before

@@ -10,7 +10,7 @@ from functools import cached_property
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Self
 
-from ir3de_gateway.config.settings import Config
+from ir3de_gateway.config.document import Config
 from ir3de_gateway.experts.expert import Expert as Expert  # re-exported: the parts of a snapshot
 from ir3de_gateway.experts.expert import Replica, create_expert
 from ir3de_gateway.transport import NoConnectionError, OutOfResourcesError, Transport, UpstreamCall

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from ir3de_gateway.api_errors import ApiError
-from ir3de_gateway.config.settings import Hooks
+from ir3de_gateway.config.document import Hooks
 from ir3de_gateway.hooks.hook import Hook, build_refusal
 from ir3de_gateway.requests.json_body import SMALL_BYTES, check_nested, offload
 from ir3de_gateway.requests.model_texts import Slot, list_answer_slots, list_request_slots, list_whole_slots

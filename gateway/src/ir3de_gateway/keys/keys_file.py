@@ -19,7 +19,7 @@ from ir3de_gateway.config import findings
 from ir3de_gateway.config.experts import Name, Part, Variable
 from ir3de_gateway.config.findings import ConfigError, Document, FieldPath, Finding, join_path, sort_findings
 from ir3de_gateway.config.load import read_document
-from ir3de_gateway.config.settings import Config
+from ir3de_gateway.config.document import Config
 
 Scope = Literal["inference", "route", "models", "metrics", "admin"]
 SCOPES: tuple[str, ...] = get_args(Scope)

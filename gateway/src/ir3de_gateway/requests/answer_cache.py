@@ -12,7 +12,7 @@ from operator import itemgetter
 from time import monotonic
 from typing import Any, NamedTuple
 
-from ir3de_gateway.config.settings import Cache
+from ir3de_gateway.config.document import Cache
 from ir3de_gateway.headers import HeaderList, text
 
 ENTRY_BYTES = 500  # that an entry takes in addition to its answer

@@ -20,7 +20,7 @@ from typing import IO, Any, NoReturn
 from starlette.types import Receive
 
 from ir3de_gateway.api_errors import ApiError, ClientDisconnect
-from ir3de_gateway.config.settings import Limits
+from ir3de_gateway.config.document import Limits
 from ir3de_gateway.experts.snapshot import Expert
 from ir3de_gateway.requests.client import build_late_error, build_too_large_error, check_head
 from ir3de_gateway.requests.json_body import FIELD, check_field

@@ -35,7 +35,7 @@ from ir3de_gateway.wire import FORMATS
 
 if TYPE_CHECKING:
     from ir3de_gateway.api_errors import ApiError
-    from ir3de_gateway.config.settings import Logs
+    from ir3de_gateway.config.document import Logs
     from ir3de_gateway.experts.expert import Replica
     from ir3de_gateway.experts.snapshot import LiveSnapshot
 
