@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from ir3de_gateway.config.load import parse_config, parse_document
 from ir3de_gateway.config.document import Config
+from ir3de_gateway.config.load import parse_config, parse_document
 
 GOOD = "router: {path: router}\nexperts:\n  - name: law\n    base_url: http://127.0.0.1:1/v1\n"
 

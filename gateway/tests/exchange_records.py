@@ -6,8 +6,8 @@ from typing import Any
 
 from ir3de import Router
 from ir3de.routing.decision import Decision
-from ir3de_gateway.config.experts import ExpertConfig, Price
 from ir3de_gateway.config.document import Config, Logs, RouterConfig
+from ir3de_gateway.config.experts import ExpertConfig, Price
 from ir3de_gateway.exchange_record import ExchangeRecord
 from ir3de_gateway.experts.snapshot import LiveSnapshot, Snapshot
 

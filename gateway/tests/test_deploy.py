@@ -15,8 +15,8 @@ import yaml
 
 import ir3de
 from ir3de_gateway.cli.serve import serve
-from ir3de_gateway.config.experts import Timeouts
 from ir3de_gateway.config.document import Config, Server
+from ir3de_gateway.config.experts import Timeouts
 from ir3de_gateway.server import KEEP_ALIVE_S
 from ir3de_gateway.serving.supervisor import STOP_GRACE_S
 from monitored_run import DASHBOARD

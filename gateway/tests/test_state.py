@@ -19,8 +19,8 @@ from ir3de_gateway.admin.administration import Administration, Caller, open_admi
 from ir3de_gateway.admin.changes import ExpertAddition, RouterReplacement, add_expert, choose_router
 from ir3de_gateway.admin.state import RouterChoice, State, StateFolder, find_state_folder
 from ir3de_gateway.api_errors import ApiError
-from ir3de_gateway.config.experts import ExpertConfig
 from ir3de_gateway.config.document import Config
+from ir3de_gateway.config.experts import ExpertConfig
 from ir3de_gateway.experts.snapshot import LiveSnapshot
 from saved import first_router, second_router
 

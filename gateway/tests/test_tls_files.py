@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ir3de_gateway.config.load import ConfigError, parse_config, parse_document
 from ir3de_gateway.config.document import Config
+from ir3de_gateway.config.load import ConfigError, parse_config, parse_document
 from ir3de_gateway.experts.expert import create_expert
 from ir3de_gateway.transport import Destination
 from transport_servers import TLS

@@ -29,8 +29,8 @@ from api_answers import (
 )
 from client_keys import bearer, key, write_keys
 from ir3de_gateway.app import create_app
-from ir3de_gateway.config.experts import ExpertConfig
 from ir3de_gateway.config.document import Config
+from ir3de_gateway.config.experts import ExpertConfig
 from ir3de_gateway.exchange_record import ExchangeRecord
 from ir3de_gateway.experts.upstream import UpstreamResponse
 from ir3de_gateway.gateway import Gateway

@@ -45,7 +45,7 @@ else:
         __name__,
         {
             "app": "create_app",
-            "config.settings": "Config",
+            "config.document": "Config",
             "transport": "Destination UpstreamCall",
             "transport.pool": "HttpTransport",
             "gateway": "Gateway",

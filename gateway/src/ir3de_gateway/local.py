@@ -21,8 +21,8 @@ from ir3de.corpora import examples as examples
 from ir3de.embedding import packaged_models
 from ir3de.errors import ArtifactError, InputError, MissingExtraError
 from ir3de.serving import count_cores, holds_router, read_expert_names
-from ir3de_gateway.config.experts import Concurrency, ExpertConfig, Timeouts
 from ir3de_gateway.config.document import Config, Logs, RouterConfig
+from ir3de_gateway.config.experts import Concurrency, ExpertConfig, Timeouts
 
 DEMO_MODEL = "smollm2-135m"
 DEFAULT_SLOTS, DEFAULT_CONTEXT_TOKENS, DEFAULT_ANSWER_TOKENS = 4, 2048, 256

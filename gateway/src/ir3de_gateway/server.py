@@ -24,8 +24,8 @@ import uvicorn
 from ir3de.errors import InputError, IR3DEError, name_some
 from ir3de_gateway.admin.administration import RESTART_NEEDED
 from ir3de_gateway.background import collect_garbage_rarely
-from ir3de_gateway.config.load import Source
 from ir3de_gateway.config.document import Config
+from ir3de_gateway.config.load import Source
 from ir3de_gateway.serving.connections import choose_backlog, choose_connection_limit, raise_descriptor_limit
 from ir3de_gateway.serving.request_filter import build_request_filter
 from ir3de_gateway.serving.supervisor import PATIENCE_S, WAITING, Supervisor, handle_signals

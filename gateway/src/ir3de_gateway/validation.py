@@ -16,10 +16,10 @@ from urllib.request import Request, urlopen
 from ir3de.errors import ArtifactError, InputError, name_some
 from ir3de.serving import find_kind
 from ir3de_gateway.admin.state import STATE, StateFolder, find_state_folder
+from ir3de_gateway.config.document import Config, RouterConfig
 from ir3de_gateway.config.experts import ExpertConfig, read_variable
 from ir3de_gateway.config.findings import Finding, split_path, suggest_name
 from ir3de_gateway.config.load import list_client_variables, read_document
-from ir3de_gateway.config.document import Config, RouterConfig
 from ir3de_gateway.hooks.hook import load_function
 from ir3de_gateway.keys.keys_file import check_keys_file
 from ir3de_gateway.keys.registry import list_environment_keys

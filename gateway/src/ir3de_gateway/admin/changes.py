@@ -19,9 +19,9 @@ from ir3de_gateway.admin.fit_process import FitOrder, fit
 from ir3de_gateway.admin.router_source import LoadedRouter, RouterFollower, is_address
 from ir3de_gateway.admin.state import RouterChoice, State, StateFolder
 from ir3de_gateway.api_errors import ApiError, validate
+from ir3de_gateway.config.document import Config
 from ir3de_gateway.config.experts import ExpertConfig, Name, Part
 from ir3de_gateway.config.findings import list_variables
-from ir3de_gateway.config.document import Config
 from ir3de_gateway.experts.snapshot import Snapshot, apply_routing_settings
 
 EXPERT_VARIABLE_PREFIX = "IR3DE_EXPERT_"  # /admin may send the values of variables with this prefix to experts

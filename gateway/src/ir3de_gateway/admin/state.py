@@ -30,8 +30,8 @@ from pydantic.dataclasses import dataclass as validated_dataclass
 
 from ir3de.errors import ArtifactError, InputError
 from ir3de.serving import files, hide_user, holds_router, inspect_router, is_ours, read_header, stamp
-from ir3de_gateway.config.experts import ExpertConfig
 from ir3de_gateway.config.document import Config, RouterConfig
+from ir3de_gateway.config.experts import ExpertConfig
 from ir3de_gateway.store.workers import is_first_report
 
 log = logging.getLogger("ir3de.gateway")

@@ -30,8 +30,8 @@ from ir3de.cli.plugins import (
 from ir3de.errors import InputError
 
 if TYPE_CHECKING:
-    from ir3de_gateway.config.findings import Finding
     from ir3de_gateway.config.document import Config
+    from ir3de_gateway.config.findings import Finding
     from ir3de_gateway.validation import CheckedConfig, RouterFacts
 
 SIGNS = {"error": ("✗", "red"), "warning": ("!", "yellow")}

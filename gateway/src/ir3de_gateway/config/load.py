@@ -16,9 +16,9 @@ from pydantic import ValidationError
 from ir3de.errors import ArtifactError, InputError, describe_value
 from ir3de_gateway.api_errors import list_faults
 from ir3de_gateway.config import findings
+from ir3de_gateway.config.document import Config, list_name_problems
 from ir3de_gateway.config.experts import TlsFileError, read_variable
 from ir3de_gateway.config.findings import ConfigError, Document, Finding, build_error, sort_findings
-from ir3de_gateway.config.document import Config, list_name_problems
 
 DEFAULT_FILE = "ir3de.yaml"
 SCHEMA_ID = "urn:ir3de:config:1"

@@ -19,8 +19,8 @@ from urllib.parse import urlsplit
 from ir3de.errors import InputError, describe_value
 from ir3de_gateway.api_errors import ApiError
 from ir3de_gateway.background import run_in_thread
-from ir3de_gateway.config.experts import read_variable
 from ir3de_gateway.config.document import HookConfig
+from ir3de_gateway.config.experts import read_variable
 from ir3de_gateway.transport import Destination, Transport, UpstreamCall
 
 MAX_THREADS = 128  # of one hook, blocked ones included

@@ -19,8 +19,8 @@ from ir3de.errors import InputError
 from ir3de.selectors import MAX_TOKENS
 from ir3de_gateway.api_errors import ApiError, ClientDisconnect, build_type_error, validate
 from ir3de_gateway.background import run_in_thread
-from ir3de_gateway.config.experts import Part
 from ir3de_gateway.config.document import Routing
+from ir3de_gateway.config.experts import Part
 from ir3de_gateway.http.variants import VariantSpec, get_variant, has_variant, list_options
 from ir3de_gateway.requests.client import CostWeights, read_body
 from ir3de_gateway.requests.json_body import read_json

@@ -24,8 +24,8 @@ from starlette.routing import Route
 from ir3de import __version__
 from ir3de.serving import write_variables
 from ir3de_gateway.api_errors import ApiError
-from ir3de_gateway.config.experts import RESERVED, read_variable
 from ir3de_gateway.config.document import Server
+from ir3de_gateway.config.experts import RESERVED, read_variable
 from ir3de_gateway.gateway import Gateway
 from ir3de_gateway.keys.client_key import ClientKey
 from ir3de_gateway.keys.registry import describe_key, list_environment_keys

@@ -16,10 +16,10 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from ir3de.errors import InputError, IR3DEError, describe_value
 from ir3de_gateway.api_errors import list_faults
 from ir3de_gateway.config import findings
+from ir3de_gateway.config.document import Config
 from ir3de_gateway.config.experts import Name, Part, Variable
 from ir3de_gateway.config.findings import ConfigError, Document, FieldPath, Finding, join_path, sort_findings
 from ir3de_gateway.config.load import read_document
-from ir3de_gateway.config.document import Config
 
 Scope = Literal["inference", "route", "models", "metrics", "admin"]
 SCOPES: tuple[str, ...] = get_args(Scope)

@@ -15,8 +15,8 @@ from typing import Any
 
 from ir3de.errors import IR3DEError
 from ir3de.serving import stamp
-from ir3de_gateway.config.experts import read_variable
 from ir3de_gateway.config.document import Server
+from ir3de_gateway.config.experts import read_variable
 from ir3de_gateway.keys.client_key import ANYBODY, ClientKey, build_unreadable_error
 from ir3de_gateway.keys.keys_file import KeyEntry, KeysFile, parse_moment, read_keys_file
 from ir3de_gateway.store.limits import FileLimits, Limits

@@ -18,8 +18,8 @@ from starlette.types import Message, Receive, Send
 from ir3de.errors import InputError
 from ir3de.policies import COSTS, Cost
 from ir3de_gateway.api_errors import ApiError, ClientDisconnect, build_type_error, validate
-from ir3de_gateway.config.experts import Part
 from ir3de_gateway.config.document import Limits
+from ir3de_gateway.config.experts import Part
 from ir3de_gateway.headers import HeaderList, text
 from ir3de_gateway.requests.json_body import FIELD
 

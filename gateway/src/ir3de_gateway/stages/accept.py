@@ -20,8 +20,8 @@ from urllib.parse import urlsplit
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ir3de_gateway.api_errors import ApiError, build_stopping_error, encode_json
-from ir3de_gateway.config.experts import read_variable
 from ir3de_gateway.config.document import Config
+from ir3de_gateway.config.experts import read_variable
 from ir3de_gateway.exchange_record import ExchangeRecord
 from ir3de_gateway.headers import HeaderList
 from ir3de_gateway.keys.client_key import (
