@@ -12,7 +12,7 @@ GATEWAY = tomllib.loads((ROOT / "gateway" / "pyproject.toml").read_text("utf-8")
 SERVER = [given for given in GATEWAY["dependencies"] if given != "ir3de"]
 BASE = PYPROJECT["tool"]["hatch"]["metadata"]["hooks"]["custom"]
 EXTRAS = PYPROJECT["project"]["optional-dependencies"]
-READERS = [*SERVER, *EXTRAS["zstd"], *EXTRAS["fast"], BASE["fast-tokenizer"]]
+READERS = [*SERVER, *EXTRAS["zstd"], *EXTRAS["yaml"], *EXTRAS["fast"], BASE["fast-tokenizer"]]
 READERS += [given for given in BASE["dependencies"] if given.startswith("tokenizers")]
 OTHERS = [*BASE["dependencies"], *EXTRAS["parquet"], *EXTRAS["gguf"], *GATEWAY["optional-dependencies"]["local"]]
 OTHERS += GATEWAY["optional-dependencies"]["otel"]

@@ -20,6 +20,7 @@ from ir3de.cli.commands import (
     evaluate,
     explain,
     fit,
+    import_routes,
     inspect,
     policy,
     report,
@@ -33,7 +34,15 @@ __all__ = ["cli", "main"]
 
 SECTIONS = {
     "Start here": (demo.demo, doctor.doctor),
-    "Build a router": (fit.fit, add_remove.add, add_remove.remove, tune.tune, tune.calibrate, policy.policy),
+    "Build a router": (
+        fit.fit,
+        import_routes.import_routes,
+        add_remove.add,
+        add_remove.remove,
+        tune.tune,
+        tune.calibrate,
+        policy.policy,
+    ),
     "Use it": (route.route, explain.explain, evaluate.evaluate, report.report, inspect.inspect),
     "Serve it": ("serve", "config", "keys"),  # commands of ir3de-gateway
     "Share the work": (collect.collect, collect.merge, embedding.embedding, encoder.encoder),

@@ -7,6 +7,7 @@
     labelled         labelled data of any shape -> {label: texts}
     repeats          {label: texts}             -> prompts that occur twice, or with several labels
     holdout          {label: texts}             -> prompts to fit on, and prompts to measure with
+    routes           a file of another router   -> {label: texts}, descriptions, and what has no place here
 
 Only the buffer, the current row and the list of file names are in memory; `read_labelled` alone keeps its texts.
 """
@@ -18,6 +19,7 @@ from pathlib import Path
 
 from ir3de.corpora.holdout import is_held_out, split_held_out
 from ir3de.corpora.labelled import Labelled, read_labelled
+from ir3de.corpora.routes import ImportedRoutes, import_routes
 from ir3de.corpora.rows import columns_with_text, text_in, text_of
 from ir3de.errors import InputError
 from ir3de.files.formats import FORMATS, Row
@@ -25,8 +27,8 @@ from ir3de.files.sources import expand
 from ir3de.files.streams import Options, Source
 
 __all__ = [
-    "Labelled", "Source", "expand", "is_held_out", "read_labelled", "read_rows", "read_texts", "split_held_out",
-    "text_of", "texts_in", "total_bytes",
+    "ImportedRoutes", "Labelled", "Source", "expand", "import_routes", "is_held_out", "read_labelled", "read_rows",
+    "read_texts", "split_held_out", "text_of", "texts_in", "total_bytes",
 ]  # fmt: skip
 
 
