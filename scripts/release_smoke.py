@@ -90,10 +90,16 @@ FEATURES: dict[str, Callable[[Environment], None]] = {
         pathlib.Path("law.txt.zst").write_bytes(zstandard.compress("\\n".join(PROMPTS["law"]).encode()))
         assert list(read_texts("law.txt.zst")) == PROMPTS["law"]
         """),
+    "yaml": _try_python("""
+        import json, pathlib
+        from ir3de.corpora import import_routes
+        pathlib.Path("routes.yaml").write_text("routes:\\n- name: law\\n  utterances: " + json.dumps(PROMPTS["law"]))
+        assert import_routes("routes.yaml").texts == {"law": PROMPTS["law"]}
+        """),
     "plots": _try_command("ir3de eval router train.csv --label team --plot drawn.png"),
     "sklearn": _try_python("from ir3de.evaluation.scikit_learn import RouterClassifier"),
     "docs": _try_python("import material, mkdocs"),
-    "all": _try_python("import gguf, matplotlib, pyarrow, zstandard"),
+    "all": _try_python("import gguf, matplotlib, pyarrow, yaml, zstandard"),
     "encoder": _try_python("""
         import onnx, onnxruntime
         from ir3de.encoders import Encoder

@@ -14,6 +14,7 @@ from ir3de.corpora import examples as demo
 
 PAGE = (ROOT / "docs" / "your-data.md").read_text(encoding="utf-8")
 COMMANDS = [line[2:] for line in re.findall(r"^\$ .*ir3de .*$", PAGE, re.MULTILINE)]
+ROUTES = ROOT / "tests" / "corpora" / "routes_of_others" / "semantic-router-0.3.3.json"
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
@@ -41,8 +42,16 @@ def named_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / "prompts" / path).write_text("\n".join(texts), encoding="utf-8")
     rows = [f'{{"text": {text!r}}}' for text in learnt["coding"] if '"' not in text and "'" not in text][:8]
     (tmp_path / "prompts" / "coding.jsonl").write_text("\n".join(rows).replace("'", '"'), encoding="utf-8")
+    (tmp_path / "routes.json").write_bytes(ROUTES.read_bytes())
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.mark.usefixtures("named_files", "plain_terminal")
+def test_the_page_shows_what_import_prints() -> None:
+    shown = PAGE.split("$ ir3de import routes.json routes.jsonl\n")[1].split("```")[0]
+    printed = run("import", "routes.json", "routes.jsonl").stdout
+    assert [line.rstrip() for line in printed.splitlines()] == shown.splitlines()
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from ir3de import Router
 from ir3de.corpora import import_routes
-from ir3de.corpora.routes.document import MAX_FILE_BYTES, MAX_YAML_CHARS
+from ir3de.corpora.routes.document import MAX_FILE_BYTES, MAX_YAML_CHARS, read_document
 from ir3de.errors import ArtifactError, InputError, MissingExtraError
 from refused import refusal
 
@@ -248,7 +249,7 @@ def test_files_without_usable_routes_are_refused(tmp_path: Path, content: object
         ("a: 2025-13-45\n", "this is not YAML"),
         ("a: \x01\n", "this is not YAML"),
         ("- &a [*a]\n", "found a list, and no routes"),
-        ("[" * 100_000, "the nesting is too deep"),
+        ("[" * 5_000, "the nesting is too deep"),
         ("a: &a {x: 1}\nb: {<<: [*a, 3]}\n", "line 2: "),
     ],
 )
@@ -321,3 +322,29 @@ def test_json_in_a_file_for_yaml_is_read_and_so_is_yaml_that_begins_like_json(tm
     assert import_routes(write(tmp_path, flow, "b.yml")).texts == {"law": ["It is void."]}
     bom = b"\xef\xbb\xbf" + json.dumps([LAW]).encode()
     assert list(import_routes(write(tmp_path, bom)).texts) == ["law"]
+
+
+WRONG = (None, True, -1.5, "law", [], {}, [None], ["law"], [{}])
+
+
+def list_places(value: object) -> list[tuple[object, object]]:
+    """Every object and list in a document, with each of its keys."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [place for key, one in inner for place in [(value, key), *list_places(one)]]
+
+
+@pytest.mark.parametrize(
+    "name", ["semantic-router-1.1.1.json", "litellm-config.yaml", "vllm-sr-0.1.yaml", "vllm-sr-0.4.yaml"]
+)
+def test_a_wrong_value_in_any_place_is_read_or_refused(tmp_path: Path, name: str) -> None:
+    document = read_document(OTHERS / name)
+    kind = import_routes(OTHERS / name).kind
+    for container, key in list_places(document):
+        right = container[key]  # type: ignore[index]
+        for wrong in WRONG:
+            container[key] = wrong  # type: ignore[index]
+            with suppress(InputError):
+                found = import_routes(write(tmp_path, document), kind=kind)
+                assert all(isinstance(text, str) and text for texts in found.texts.values() for text in texts)
+                assert all(isinstance(words, str) and words for words in found.descriptions.values())
+        container[key] = right  # type: ignore[index]

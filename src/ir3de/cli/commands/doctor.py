@@ -24,6 +24,7 @@ EXTRAS = {
     "gguf": ("gguf", "reading .gguf files"),
     "pyarrow": ("parquet", "reading .parquet files"),
     "zstandard": ("zstd", "reading .zst files"),
+    "pyyaml": ("yaml", "importing routes from .yaml files"),
     "ray": ("ray", "counting on a Ray cluster"),
     "torch": ("torch", "fitting on an accelerator"),
     "model2vec": ("distil", "distilling sentence encoders"),

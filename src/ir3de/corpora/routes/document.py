@@ -11,7 +11,7 @@ from ir3de.files.atomic import find_kind
 
 MAX_FILE_BYTES = 32_000_000
 MAX_YAML_CHARS = 5_000_000  # PyYAML reads these in about 20 seconds
-MAX_MERGED_KEYS = 100_000  # of one object: a few lines of YAML can ask for billions of them
+MAX_MERGED_KEYS = 100_000  # of one object: a few lines of YAML can expand to billions of them
 JSON_STARTS = ("{", "[")
 
 

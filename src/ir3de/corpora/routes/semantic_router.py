@@ -18,7 +18,7 @@ from ir3de.corpora.routes.route import (
 )
 from ir3de.errors import InputError, describe_value, name_some
 
-LITELLM_PROXY = "http://127.0.0.1:4000/v1"  # where LiteLLM's proxy listens unless it is told otherwise
+LITELLM_PROXY = "http://127.0.0.1:4000/v1"  # where LiteLLM's proxy listens by default
 AUTO_ROUTER = "auto_router/"  # how the model of an auto-router begins
 CARRIED = ("name", "utterances", "description")
 ENCODERS = ("encoder_type", "encoder_name", "encoder", "sparse_encoder")
@@ -130,7 +130,7 @@ def _read_routes(value: object, left_out: LeftOut) -> list[Route]:
 
 
 def _note_settings(document: Mapping[str, Any], left_out: LeftOut) -> None:
-    """List what a file says of the router itself."""
+    """List the settings of the router itself."""
     encoders = [_name_encoder(document[key]) for key in ENCODERS if document.get(key)]
     if encoders:
         left_out.add(

@@ -1,6 +1,6 @@
 """config.yaml of vLLM Semantic Router: version v0.3, which its releases 0.3 and 0.4 read, and the flat forms before.
 
-A domain, or an embedding rule with its candidates, becomes an expert: these say which subject a prompt has. Decisions
+A domain, or an embedding rule with its candidates, becomes an expert: these define the subject of a prompt. Decisions
 combine such signals, and name the models. Their logic has no counterpart here; their models are carried over.
 
     v0.3       routing.signals.{domains, embeddings}, routing.decisions, providers.models
@@ -27,7 +27,7 @@ from ir3de.corpora.routes.route import (
 from ir3de.errors import InputError, describe_value, name_some
 
 SECTIONS = ("routing", "signals", "decisions", "categories", "embedding_rules", "keyword_rules", "recipes")
-SUBJECTS = ("domain", "embedding")  # conditions that say what a prompt is about
+SUBJECTS = ("domain", "embedding")  # conditions on the subject of a prompt
 FAMILIES = {"domains": "domain", "categories": "domain", "embeddings": "embedding", "embedding_rules": "embedding"}
 OTHER_FAMILIES = {"keyword_rules": "keywords"}  # earlier names of signals that cannot be carried over
 MODEL_REASON = "an expert has one model: the gateway's `fallbacks` can name others"
@@ -62,7 +62,7 @@ def read_vllm(document: object, left_out: LeftOut) -> list[Route]:
             if len(decision.subjects) == 1:
                 route.description = route.description or decision.description or decision.system_prompt
     if not routes:
-        raise InputError("found neither domains (categories) nor embedding rules: nothing says what prompts are about")
+        raise InputError("found neither domains (categories) nor embedding rules, which define what prompts are about")
     for name, route in routes.items():
         if named := [model for one in decisions if name in one.subjects for model in one.models]:
             route.models = list(dict.fromkeys(named))  # decisions come before the scores of a category
@@ -139,7 +139,7 @@ def _rank_models(rule: Mapping[str, Any], models: Mapping[str, Model], left_out:
             "the model scores", "the best model is kept; `ir3de fit --outcomes` learns from measured scores", name
         )
     ranked = sorted(scored, key=lambda one: -one["score"] if isinstance(one.get("score"), int | float) else 0.0)
-    return [models.get(str(one["model"]), Model(str(one["model"]))) for one in ranked if one.get("model")]
+    return [_find_model(one, models, f"model_scores of {name!r}") for one in ranked if one.get("model")]
 
 
 # decisions ----------------------------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ def _read_decisions(config: Mapping[str, Any], models: Mapping[str, Model], left
         if prompt and subjects:
             left_out.add("the system prompt", "the gateway's `system_prompt` of an expert takes it", name)
         refs = read_mappings(one.get("modelRefs") or assigned.get(name), f"modelRefs of {where}")
-        named = [_find_model(ref, models) for ref in refs if ref.get("model")]
+        named = [_find_model(ref, models, where) for ref in refs if ref.get("model")]
         words = read_words(one.get("description"), where, "description")
         yield _Decision(name, words, prompt, list(dict.fromkeys(subjects)), named)
 
@@ -200,10 +200,11 @@ def _read_assignments(config: Mapping[str, Any]) -> dict[str, Any]:
 # models -------------------------------------------------------------------------------------------------------------
 
 
-def _find_model(ref: Mapping[str, Any], models: Mapping[str, Model]) -> Model:
-    name = str(ref["model"])
+def _find_model(ref: Mapping[str, Any], models: Mapping[str, Model], where: str) -> Model:
+    name = read_name(ref["model"], f"a model of {where}")
     base = models.get(name, Model(name))
-    return Model(str(ref["lora_name"]), base.base_url) if ref.get("lora_name") else base
+    adapter = ref.get("lora_name")  # vLLM serves an adapter under its own name
+    return Model(read_name(adapter, f"an adapter of {where}"), base.base_url) if adapter else base
 
 
 def _read_models(config: Mapping[str, Any]) -> dict[str, Model]:
@@ -216,7 +217,7 @@ def _read_models(config: Mapping[str, Any]) -> dict[str, Model]:
         found[name] = Model(str(given.get("provider_model_id") or name), address)
     endpoints = read_mappings(config.get("vllm_endpoints"), "vllm_endpoints")
     for key, given in as_mapping(config.get("model_config")).items():
-        wanted = as_mapping(given).get("preferred_endpoints") or []
+        wanted = read_texts(as_mapping(given).get("preferred_endpoints"), f"model {key!r}", "preferred_endpoints")
         place = next((one for one in endpoints if one.get("name") in wanted), {})
         found.setdefault(str(key), Model(str(key), _write_address(place)))
     return found
