@@ -141,11 +141,35 @@ def test_domains_and_embedding_rules_of_vllm_become_experts() -> None:
     assert [sentence.partition(":")[0] for sentence in found.left_out] == [
         "the conditions on keyword of legal_route, urgent_route",
         "the system prompt of legal_route",
+        "the field 'use_reasoning' of legal_route, maths_route",
         "the decision urgent_route",
         "keywords (urgent)",
         "the threshold of billing, installation",
+        "the field 'aggregation_method' of billing, installation",
+        "the field 'mmlu_categories' of law, math",
         "the model Qwen/Qwen3-8B of math",
+        "the settings listeners, modelCards",
         "the default model qwen3-8b",
+    ]
+
+
+def test_what_the_gateway_can_take_is_listed_and_no_key_is_shown(tmp_path: Path) -> None:
+    places = [{"endpoint": "a:1", "api_key": "secret"}, {"endpoint": "b:1"}]
+    model = {"name": "m", "backend_refs": places, "pricing": {"prompt_per_1m": 1}, "reliability": {"retry_count": 2}}
+    decision = {"name": "d", "rules": {"type": "domain", "name": "law"}, "modelRefs": [{"model": "m"}]}
+    decision |= {"plugins": [{"type": "response_cache"}], "algorithm": {"type": "static"}}
+    routing = {"signals": {"domains": [{"name": "law", "description": "courts"}]}, "decisions": [decision]}
+    content = {"providers": {"models": [model]}, "routing": {**routing, "projections": {}}, "global": {}}
+    found = import_routes(write(tmp_path, content))
+    assert found.models["law"].base_url == "http://a:1/v1" and "secret" not in " ".join(found.left_out)
+    assert [sentence.partition(":")[0] for sentence in found.left_out] == [
+        "the further endpoints of m",
+        "the API key of m",
+        "the prices of m",
+        "the field 'reliability' of m",
+        "the field 'algorithm' of d",
+        "the plugin response_cache of d",
+        "the settings global, projections",
     ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,6 +38,12 @@ class LeftOut:
         found = self._routes.setdefault((what, reason), {})
         if route is not None:
             found[route] = None
+
+    def add_fields(self, given: Mapping[str, Any], carried: Collection[str], reason: str, route: str) -> None:
+        """Add the fields of a route that have a value and are not among those carried over."""
+        for key, value in given.items():
+            if key not in carried and value not in (None, False, {}, [], ""):
+                self.add(f"the field {key!r}", reason, route)
 
     def sentences(self) -> tuple[str, ...]:
         """One line for each kind of thing."""

@@ -30,6 +30,15 @@ SECTIONS = ("routing", "signals", "decisions", "categories", "embedding_rules", 
 SUBJECTS = ("domain", "embedding")  # conditions on the subject of a prompt
 FAMILIES = {"domains": "domain", "categories": "domain", "embeddings": "embedding", "embedding_rules": "embedding"}
 OTHER_FAMILIES = {"keyword_rules": "keywords"}  # earlier names of signals that cannot be carried over
+CARRIED = {  # fields that are read, or listed by themselves
+    "file": (*SECTIONS, *FAMILIES, *OTHER_FAMILIES, "version", "providers", "vllm_endpoints", "model_config",
+             "default_model", "entrypoints"),
+    "signal": ("name", "category", "description", "system_prompt", "threshold", "candidates", "model_scores",
+               "image_candidates", "negative_candidates", "negative_image_candidates"),
+    "decision": ("name", "description", "priority", "rules", "modelRefs", "plugins"),
+    "model": ("name", "provider_model_id", "backend_refs", "endpoints", "preferred_endpoints", "pricing"),
+}  # fmt: skip
+OWN_REASON = "it belongs to vLLM Semantic Router's way to work"
 MODEL_REASON = "an expert has one model: the gateway's `fallbacks` can name others"
 
 
@@ -53,7 +62,7 @@ def read_vllm(document: object, left_out: LeftOut) -> list[Route]:
     config = _unwrap(document)
     if not isinstance(config, Mapping):
         raise InputError(f"expected a configuration of vLLM Semantic Router, found {describe_value(document)}")
-    models = _read_models(config)
+    models = _read_models(config, left_out)
     decisions = list(_read_decisions(config, models, left_out))
     routes = join(_read_signals(config, models, left_out))
     for decision in decisions:
@@ -68,6 +77,11 @@ def read_vllm(document: object, left_out: LeftOut) -> list[Route]:
             route.models = list(dict.fromkeys(named))  # decisions come before the scores of a category
         for other in route.models[1:]:
             left_out.add(f"the model {other.name}", MODEL_REASON, name)
+    others = [str(key) for routing in _routings(config) for key in routing if key not in CARRIED["file"]]
+    if others:
+        left_out.add(
+            f"the settings {', '.join(dict.fromkeys(others))}", "they belong to vLLM Semantic Router's way to work"
+        )
     if default := _find_default(config):
         left_out.add(f"the default model {default}", "`fit --default NAME` names the expert for prompts without one")
     return list(routes.values())
@@ -124,6 +138,7 @@ def _read_family(family: str, given: object, models: Mapping[str, Model], left_o
         for key in ("image_candidates", "negative_candidates", "negative_image_candidates"):
             if rule.get(key):
                 left_out.add(f"the {key.replace('_', ' ')}", "experts learn from texts that belong to them", name)
+        left_out.add_fields(rule, CARRIED["signal"], OWN_REASON, name)
         texts = read_texts(rule.get("candidates"), where, "candidates")
         yield Route(name, texts, words or prompt, _rank_models(rule, models, left_out, name))
 
@@ -158,19 +173,22 @@ def _read_decisions(config: Mapping[str, Any], models: Mapping[str, Model], left
             left_out.add(f"the conditions on {', '.join(others)}", "IR3DE decides by subject alone", name)
         if not subjects:
             left_out.add(f"the decision {name}", "its rules name neither a domain nor an embedding rule")
-        prompts = [as_mapping(plugin.get("configuration")).get("system_prompt") for plugin in _plugins(one, where)]
-        prompt = next((read_words(text, where, "system_prompt") for text in prompts if text), None)
+        left_out.add_fields(one, CARRIED["decision"], OWN_REASON, name)
+        prompt = None
+        for plugin in read_mappings(one.get("plugins"), f"plugins of {where}"):
+            if plugin.get("type") == "system_prompt":
+                text = as_mapping(plugin.get("configuration")).get("system_prompt")
+                prompt = prompt or read_words(text, where, "system_prompt")
+            else:
+                left_out.add(f"the plugin {plugin.get('type')}", OWN_REASON, name)
         if prompt and subjects:
             left_out.add("the system prompt", "the gateway's `system_prompt` of an expert takes it", name)
         refs = read_mappings(one.get("modelRefs") or assigned.get(name), f"modelRefs of {where}")
         named = [_find_model(ref, models, where) for ref in refs if ref.get("model")]
+        for ref in refs:
+            left_out.add_fields(ref, ("model", "lora_name"), OWN_REASON, name)
         words = read_words(one.get("description"), where, "description")
         yield _Decision(name, words, prompt, list(dict.fromkeys(subjects)), named)
-
-
-def _plugins(decision: Mapping[str, Any], where: str) -> list[Mapping[str, Any]]:
-    plugins = read_mappings(decision.get("plugins"), f"plugins of {where}")
-    return [plugin for plugin in plugins if plugin.get("type") == "system_prompt"]
 
 
 def _list_conditions(rules: object, where: str) -> Iterator[tuple[str, str, bool]]:
@@ -207,20 +225,34 @@ def _find_model(ref: Mapping[str, Any], models: Mapping[str, Model], where: str)
     return Model(read_name(adapter, f"an adapter of {where}"), base.base_url) if adapter else base
 
 
-def _read_models(config: Mapping[str, Any]) -> dict[str, Model]:
+def _read_models(config: Mapping[str, Any], left_out: LeftOut) -> dict[str, Model]:
     """Each model's name upstream, and its first endpoint."""
     found: dict[str, Model] = {}
     for given in read_mappings(as_mapping(config.get("providers")).get("models"), "providers.models"):
         name = str(given.get("name", ""))
         places = read_mappings(given.get("backend_refs") or given.get("endpoints"), f"backend_refs of {name!r}")
         address = next(filter(None, map(_write_address, places)), None)
+        if len(places) > 1:
+            left_out.add("the further endpoints", "the gateway's `replicas` of an expert takes them", name)
+        if any(place.get("api_key") or place.get("api_key_env") for place in places):
+            left_out.add(
+                "the API key", "the gateway's `api_key_env` of an expert names the variable that holds it", name
+            )
+        _note_model(given, left_out, name)
         found[name] = Model(str(given.get("provider_model_id") or name), address)
     endpoints = read_mappings(config.get("vllm_endpoints"), "vllm_endpoints")
     for key, given in as_mapping(config.get("model_config")).items():
         wanted = read_texts(as_mapping(given).get("preferred_endpoints"), f"model {key!r}", "preferred_endpoints")
         place = next((one for one in endpoints if one.get("name") in wanted), {})
         found.setdefault(str(key), Model(str(key), _write_address(place)))
+        _note_model(as_mapping(given), left_out, str(key))
     return found
+
+
+def _note_model(given: Mapping[str, Any], left_out: LeftOut, name: str) -> None:
+    if given.get("pricing"):
+        left_out.add("the prices", "the gateway's `price` of an expert takes them", name)
+    left_out.add_fields(given, CARRIED["model"], OWN_REASON, name)
 
 
 def _write_address(place: Mapping[str, Any]) -> str | None:
