@@ -20,7 +20,7 @@ import numpy as np
 
 from ir3de.errors import InputError
 from ir3de_lab import alternatives
-from ir3de_lab.benchmarks.defaults import Material, Texts, read_material
+from ir3de_lab.benchmarks.defaults import Material, Texts, draw_few, read_material
 from ir3de_lab.benchmarks.protocol import prompt_hash
 
 MOST_TRAINING = 1_000  # prompts of an expert
@@ -199,15 +199,7 @@ def make_regimes(material: Material, others: Sequence[Material]) -> Iterator[Reg
 
     yield regime(None, 0, train)
     for draw in range(DRAWS):
-        random = np.random.default_rng(draw)
-        yield regime(
-            FEW,
-            draw,
-            {
-                name: [texts[place] for place in random.choice(len(texts), min(FEW, len(texts)), replace=False)]
-                for name, texts in train.items()
-            },
-        )
+        yield regime(FEW, draw, draw_few(train, FEW, draw))
 
 
 def read_regimes(data: Path, only: Sequence[str]) -> list[Regime]:

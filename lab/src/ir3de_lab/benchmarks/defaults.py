@@ -17,6 +17,7 @@ from time import perf_counter
 from typing import IO, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ir3de import Average, Router
 from ir3de.errors import InputError
@@ -38,6 +39,11 @@ class Material:
     train: Texts
     splits: dict[str, Texts]
     by_expert: bool
+
+    @property
+    def few(self) -> int:
+        """How many prompts of each expert are drawn where few are measured."""
+        return FEW["suite" if self.by_expert else "intents"]
 
 
 @dataclass(frozen=True)
@@ -85,18 +91,14 @@ def _read_labelled(folder: Path, split: str) -> Texts:
 
 def measure(material: Material, *, draws: int = 10) -> Iterator[Row]:
     """The default fit beside the closed form on all prompts, then on a few prompts of each expert, several times."""
-    yield _fit_and_score(material, material.train, None, "default")
-    yield _fit_and_score(material, material.train, None, "closed form", scorer=Blend())
-    few = FEW["suite" if material.by_expert else "intents"]
+    yield fit_and_score(material, material.train, None, "default")
+    yield fit_and_score(material, material.train, None, "closed form", scorer=Blend())
+    few = material.few
     rows: dict[str, list[Row]] = {"default": [], "closed form": []}
     for seed in range(draws):
-        random = np.random.default_rng(seed)
-        drawn = {
-            name: [texts[index] for index in random.choice(len(texts), min(few, len(texts)), replace=False)]
-            for name, texts in material.train.items()
-        }
-        rows["default"].append(_fit_and_score(material, drawn, few, "default"))
-        rows["closed form"].append(_fit_and_score(material, drawn, few, "closed form", scorer=Blend()))
+        drawn = draw_few(material.train, few, seed)
+        rows["default"].append(fit_and_score(material, drawn, few, "default"))
+        rows["closed form"].append(fit_and_score(material, drawn, few, "closed form", scorer=Blend()))
     for router, own in rows.items():
         if own:
             means = {split: float(np.mean([row.accuracy[split] for row in own])) for split in own[0].accuracy}
@@ -104,7 +106,17 @@ def measure(material: Material, *, draws: int = 10) -> Iterator[Row]:
             yield Row(material.name, few, router, means, chosen, float(np.mean([row.fit_s for row in own])))
 
 
-def _fit_and_score(material: Material, train: Texts, prompts: int | None, router: str, **options: Any) -> Row:
+def draw_few(train: Mapping[str, Sequence[str]], most: int, seed: int) -> Texts:
+    """At most so many prompts of each expert, drawn without repeats; the same ones for the same seed."""
+    random = np.random.default_rng(seed)
+    return {
+        name: [texts[place] for place in random.choice(len(texts), min(most, len(texts)), replace=False)]
+        for name, texts in train.items()
+    }
+
+
+def fit_and_score(material: Material, train: Texts, prompts: int | None, router: str, **options: Any) -> Row:
+    """Fit on these prompts with the options of `Router.fit`, and score every split of the material."""
     begun = perf_counter()
     fitted = Router.fit(train, **options)
     seconds = perf_counter() - begun
@@ -119,5 +131,15 @@ def _score(router: Router, texts: Mapping[str, Sequence[str]], by_expert: bool) 
     right = {
         name: np.array([decision.best == name for decision in router.route_batch(some)]) for name, some in texts.items()
     }
-    found = [own.mean() for own in right.values()] if by_expert else np.concatenate([*right.values()])
-    return 100.0 * float(np.mean(found))
+    return average(right, by_expert)
+
+
+def average(found: Mapping[str, npt.NDArray[np.bool_]], by_expert: bool) -> float:
+    """The percentage of the prompts for which something holds: the mean over the experts, or over all prompts.
+
+    >>> found = {"law": np.array([True]), "maths": np.array([True, False, False])}
+    >>> average(found, by_expert=True), average(found, by_expert=False)
+    (66.66666666666666, 50.0)
+    """
+    shares = [own.mean() for own in found.values()] if by_expert else np.concatenate([*found.values()])
+    return 100.0 * float(np.mean(shares))
