@@ -5,6 +5,7 @@ from ir3de_lab.cli import (
     big,
     change_costs,
     changes,
+    cold_start,
     confidence,
     conversations,
     defaults,
@@ -33,6 +34,7 @@ __all__ = ["bench"]
 for _command in (
     alternatives.alternatives,
     defaults.defaults,
+    cold_start.cold_start,
     robustness.robustness,
     experts.experts,
     change_costs.change_costs,

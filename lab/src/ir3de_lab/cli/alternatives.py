@@ -20,6 +20,16 @@ if TYPE_CHECKING:
 
 SETS = ("banking77", "stackoverflow20", "trec_qc", "reasoning")
 
+encoder_option = click.option(
+    "--encoder",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Folder of a sentence encoder such as all-MiniLM-L6-v2. Without it, its alternatives are left out.",
+)
+torch_option = click.option(
+    "--torch", default="torch", show_default=True, metavar="REQUIREMENT", help="Which torch to install."
+)
+
 
 @click.command()
 @click.option(
@@ -30,12 +40,7 @@ SETS = ("banking77", "stackoverflow20", "trec_qc", "reasoning")
 )
 @click.option("--only", multiple=True, metavar="SET", default=SETS, show_default=True, help="Sets; may be repeated.")
 @click.option("--router", "chosen", multiple=True, metavar="NAME", help="Alternatives; all, unless some are named.")
-@click.option(
-    "--encoder",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    metavar="FOLDER",
-    help="Folder of a sentence encoder such as all-MiniLM-L6-v2. Without it, its alternatives are left out.",
-)
+@encoder_option
 @click.option(
     "--environments",
     type=click.Path(path_type=Path),
@@ -57,7 +62,7 @@ SETS = ("banking77", "stackoverflow20", "trec_qc", "reasoning")
     metavar="KEY",
     help="Take no times of this alternative, such as use_setfit, which trains for minutes; may be repeated.",
 )
-@click.option("--torch", default="torch", show_default=True, metavar="REQUIREMENT", help="Which torch to install.")
+@torch_option
 @click.option(
     "--source",
     type=click.Path(exists=True, path_type=Path),
