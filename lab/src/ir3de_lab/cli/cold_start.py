@@ -152,18 +152,23 @@ def _show(out: Output, few: Sequence[FewRow], findings: Findings, draws: int) ->
     for prompts, whose in ((FEW["intents"], "an expert"), (FEW["suite"], "a domain")):
         if not (some := [row for row in few if row.prompts == prompts]):
             continue
-        out.result(heading(f"{prompts} prompts {whose}", f"means over {draws} draws ± standard error"))
+        out.result(heading(f"{prompts} prompts {whose}", f"percent; means over {draws} draws ± standard error"))
         out.result(_few_table(some))
-        for name, reason in dict.fromkeys((row.router, row.missing) for row in some if row.missing):
-            out.result(line((f"n/a: {name} {reason}", FAINT)))
+    for name, reason in dict.fromkeys((row.router, row.missing) for row in few if row.missing):
+        out.result(line((f"n/a: {name} {reason}", FAINT)))
     if findings.all:
-        out.result(heading("All prompts", "accuracy, %"), _all_table(findings.all))
+        out.result(heading("All prompts", "accuracy, percent"), _all_table(findings.all))
     if findings.limits:
-        out.result(heading("Limits", "abstentions on prompts of known domains"), _limits_table(findings.limits))
+        out.result(
+            heading(
+                "Limits", "abstentions on prompts of known domains, percent; of rewordings over test prompts, points"
+            ),
+            _limits_table(findings.limits),
+        )
 
 
 def _few_table(rows: Sequence[FewRow]) -> Table:
-    right = ("accuracy, %", "±", "sure and wrong, %", "abstained, %")
+    right = ("accuracy", "±", "sure and wrong", "abstained")
     shown = table("data", "router", *right, right=right)
     before = ""
     for data, split in dict.fromkeys((row.data, row.split) for row in rows):
@@ -189,7 +194,7 @@ def _all_table(rows: Sequence[Row]) -> Table:
 
 
 def _limits_table(rows: Sequence[LimitRow]) -> Table:
-    right = ("abstained, %", "over test prompts", "worst")
+    right = ("abstained", "over test", "worst")
     shown = table("data", "router", "prompts", *right, "domain", right=right)
     before = ("", "")
     for row in rows:
