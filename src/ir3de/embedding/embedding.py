@@ -48,8 +48,8 @@ class Embedding:
         """The bundled embedding, or a given version of it. Nothing is downloaded.
 
         Version 1, the current one, is SmolLM2-135M's input vectors in 4-bit blocks. Version 3 adds 256 columns, which
-        were distilled from a sentence encoder on prompts: it is better where experts have few prompts. Version 2 has
-        128 such columns, distilled on documentation.
+        were distilled from a sentence encoder on prompts: it is often better where experts have few prompts. Version 2
+        has 128 such columns, distilled on documentation.
         """
         version = readers.current_version() if version is None else version
         return _read_default(readers.get_default(version).folder)
