@@ -111,7 +111,8 @@ def install(name: str, out: Output) -> None:
       ir3de fit router --embedding multilingual maths=maths.jsonl law=law.jsonl
     """
     if name != lib.readers.MULTILINGUAL:
-        raise InputError(f"no embedding '{name}' can be installed; the installable ones are: {lib.readers.MULTILINGUAL}")
+        known = lib.readers.MULTILINGUAL
+        raise InputError(f"no embedding '{name}' can be installed; the installable ones are: {known}")
     with out.spinner("installing"):
         target = lib.multilingual.install()
     header = _read_header(target)
