@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import ir3de_lab.robustness
@@ -62,11 +62,15 @@ def test_another_seed_or_text_draws_otherwise() -> None:
 
 @LAW
 @given(text=TEXTS, share=SHARES)
+@example(text="0000F m¹Ë\U00083e9700¹Øò03", share=1.0)
 def test_a_typo_is_one_slip_inside_a_word(text: str, share: float) -> None:
     before, after = text.split(), Typos(share).apply(text, setting()).split()
     assert len(before) == len(after)  # no space comes or goes
     for old, new in zip(before, after, strict=True):
-        assert old[:1].casefold() == new[:1].casefold() or sorted(old) == sorted(new)
+        words = len(ir3de_lab.robustness._WORD.findall(old))  # between two spaces there may be several
+        assert abs(len(new) - len(old)) <= words
+        if words == 1:
+            assert old[:1].casefold() == new[:1].casefold() or sorted(old) == sorted(new)
         if not any(letter.isalpha() for letter in old):
             assert old == new
 
