@@ -27,7 +27,7 @@ Indices = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class FittedHead:
-    """The weights W (width + 1, C) of a head, the bias last, and what it says of prompts that it did not see."""
+    """The weights W (width + 1, C) of a head, the bias last, and predictions for prompts that it did not see."""
 
     W: Numbers
     strength: float
