@@ -133,11 +133,17 @@ def _list_prompts(experts: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
 
 
 def _count(given: Mapping[str, Sequence[str]] | None, router: Router) -> dict[str, Statistics]:
-    """The statistics to take prompts out of: of these texts, or the router's own."""
+    """The statistics to take prompts out of: of these texts, or the router's own, without what a teacher labelled.
+
+    A teacher knows the labels of the prompts that are held out. So fits with its labels cannot be measured on them.
+    """
+    held = router.holdings
+    counted = {
+        name: held[name].leave_out_taught(own) if name in held else own for name, own in router.statistics.items()
+    }
     if given is None:
-        return dict(router.statistics)
+        return counted
     require_experts(given, router.experts)
-    counted = dict(router.statistics)
     for name, texts in given.items():
         recipe = router.recipe(name)
         window = {"window": recipe.window} if recipe.prompt_sums else {"prompt_sums": False}

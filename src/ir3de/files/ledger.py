@@ -24,7 +24,7 @@ from ir3de.errors import ArtifactError
 
 Action = Literal["fit", "add", "merge", "remove", "tune", "settings"]
 _DAMAGE = (ValueError, KeyError, TypeError, RecursionError)
-DESCRIPTION = "description"
+DESCRIPTION, TAUGHT = "description", "taught"
 RECEIPT, RECEIPT_VERSION = "ir3de.receipt", 1
 
 
@@ -37,10 +37,10 @@ class ContributionRecord:
     tokens: int
     id: str | None = None  # None for texts that were counted here, which cannot be separated later
     owner: str = ""
-    kind: str = ""  # "description" for the words that describe an expert, which count as prompts
+    kind: str = ""  # "description" for words that count as prompts, "taught" for prompts that a teacher labelled
 
     def to_dict(self) -> dict[str, Any]:
-        """As entries have it. Only descriptions have a kind: entries of earlier versions keep their hashes."""
+        """As entries have it. Texts of people have no kind: entries of earlier versions keep their hashes."""
         return {name: value for name, value in asdict(self).items() if name != "kind" or value}
 
     @property

@@ -316,10 +316,10 @@ def make_folds(
 def _select_prompts(domain: Statistics, domains: int) -> Sample:
     """The prompts of a domain that are held out in turn, within the limits above; none if it has only one."""
     sample = domain.sample
-    if sample is None or len(sample) < 2:
+    if sample is None or (labelled := sample.labelled) < 2:
         return Sample.empty()
     tokens = np.cumsum(np.minimum(sample.kept, DEFAULT_CAP))
-    most = min(len(sample), max(5, MAX_PROMPTS // domains))
+    most = min(labelled, max(5, MAX_PROMPTS // domains))
     enough = int(np.searchsorted(tokens, max(MAX_TOKENS // domains, int(tokens[: min(5, most)][-1])), "right"))
     chosen = sample.take(np.arange(min(most, enough)))
     return chosen if domain.prompts > 1 and len(chosen) > 1 else Sample.empty()

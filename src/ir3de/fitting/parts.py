@@ -184,10 +184,13 @@ class RouterParts:
         return replace(self, compiled=replace(self.compiled, rules=rules))
 
     def count_prompts(self) -> dict[str, int]:
-        """How many prompts each expert was given, without those that stand for its description."""
+        """How many prompts people gave each expert: without those that stand for its description, and taught ones."""
         described = count_described([*(entry.change for entry in self.history()), *self.changes])
-        counted = self.training.statistics()
-        return {name: max(own.prompts - described[name], len(own.sample or ())) for name, own in counted.items()}
+        counted, holdings, found = self.training.statistics(), self.training.holdings(), {}
+        for name, own in counted.items():
+            more = described[name] + (holdings[name].taught_prompts if name in holdings else 0)
+            found[name] = max(own.prompts - more, 0 if own.sample is None else own.sample.labelled)
+        return found
 
     def as_saved(self, history: History) -> RouterParts:
         """The same router, whose changes are in that ledger."""

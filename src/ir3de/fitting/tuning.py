@@ -23,6 +23,7 @@ from ir3de.scorers.logistic import Logistic, LogisticParts
 from ir3de.selectors import AllTokens, Average, EntropyTopK, Selector
 from ir3de.statistics.counting import recount, split_windows
 from ir3de.statistics.domain import Statistics
+from ir3de.statistics.sample import FULL_TRUST, TAUGHT
 
 STRENGTHS = (PROMPT_STRENGTH / 4, PROMPT_STRENGTH, 4 * PROMPT_STRENGTH)
 TOKEN_STRENGTHS = (1e-3, 1e-2, 1e-1)
@@ -207,10 +208,18 @@ def _has_all_prompts(domain: Statistics) -> bool:
 def fit_confidence(folds: Sequence[Fold], views: Views) -> ConfidenceModel:
     """The confidence model, from the evidence for the folds' held-out prompts."""
     calibration, _ = fit_calibration(views.scored)
+    calibration = replace(calibration, scale=calibration.scale * find_trust(folds[0].deal.domains))
     measured = [measure_familiarity(fold) for fold in folds]
     familiarity = None if folds[0].deal.embedding.is_multilingual else fit_familiarity(measured)
     membership = fit_membership(folds, views, calibration, familiarity, measured)
     return ConfidenceModel(calibration, familiarity, membership, HeldOut.gather(folds, views, measured))
+
+
+def find_trust(domains: Sequence[Statistics]) -> float:
+    """What the scale of a calibration is multiplied by: 1 without a teacher, else the mean trust in its labels."""
+    sources = [own.sample.sources[own.sample.is_taught] for own in domains if own.sample is not None]
+    taught = np.concatenate([np.zeros(0, np.uint32), *sources]).astype(np.int64)
+    return float((taught - TAUGHT).sum()) / (FULL_TRUST * len(taught)) if len(taught) else 1.0
 
 
 class _Search:

@@ -240,8 +240,9 @@ class _Problem:
     @classmethod
     def build(cls, features: Features, experts: int, strength: float) -> _Problem:
         n = len(features)
-        sizes = np.bincount(features.experts, minlength=experts)
-        weights = (1.0 / (sizes[features.experts] * (sizes > 0).sum())).astype(np.float32)
+        trust = np.ones(n) if features.trust is None else features.trust.astype(np.float64)
+        sizes = np.bincount(features.experts, weights=trust, minlength=experts)
+        weights = (trust / (sizes[features.experts] * (sizes > 0).sum())).astype(np.float32)
         penalty = strength / n
         diagonal = (1.0 / (penalty + features.sparse.sum_squares(weights) / experts)).astype(np.float32)
         rows = features.dense * np.sqrt(weights / np.float32(experts))[:, None]

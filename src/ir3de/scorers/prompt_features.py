@@ -116,6 +116,7 @@ SHORT = 32  # tokens of the beginning,
 MIN_SHORTENED = 48  # and of a prompt whose beginning is also read
 MIN_PAIR_PROMPTS = 2  # a pair of one prompt alone does not help with others
 BLOCK_ROWS = 4_096  # of the embedding at a time
+TAUGHT_WEIGHT = 0.5  # of a prompt that a teacher labelled: what people labelled counts as 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,6 +127,7 @@ class Prompts:
     lengths: Indices  # (n,)
     experts: Indices  # (n,)
     places: Indices  # (n,)  of the prompt that it is the whole or a part of, in its expert's sample
+    trust: Numbers | None = None  # (n,)  how much each counts; None for 1
 
     @classmethod
     def gather(cls, samples: Sequence[Sample]) -> Prompts:
@@ -141,7 +143,9 @@ class Prompts:
             places = np.concatenate([np.arange(len(sample)), halved, halved, shortened])
             starts = np.concatenate([first, first[halved], first[halved] + half, first[shortened]])
             lengths = np.concatenate([kept, half, kept[halved] - half, np.full(len(shortened), SHORT)])
-            parts.append((sample.ids[positions(starts, lengths)], lengths, np.full(len(places), expert), places))
+            trust = np.where(sample.is_taught, TAUGHT_WEIGHT, np.float32(1.0))[places]
+            own = sample.ids[positions(starts, lengths)], lengths, np.full(len(places), expert), places
+            parts.append((*own, trust.astype(np.float32)))
         return cls(*map(np.concatenate, zip(*parts, strict=True)))
 
     def __len__(self) -> int:
@@ -205,6 +209,7 @@ class Features:
     weights: Numbers  # (tokens + pairs,)  what each column was multiplied by
     centre: Numbers  # (h,)  of the mean embeddings
     scale: float  # what centred embeddings were multiplied by
+    trust: Numbers | None = None  # (n,)  how much each prompt counts; None for 1
 
     @classmethod
     def build(cls, prompts: Prompts, embeddings: Rows, *, means: float, pairs: float) -> Features:
@@ -228,7 +233,8 @@ class Features:
         scale = means / (size * float(np.sqrt(embeddings.shape[1])))
         mean *= (scale * root)[:, None].astype(np.float32)
         buckets, scaled = blocks[1][0].found if pairs > 0 else np.zeros(0, np.int64), weights.astype(np.float32)
-        return cls(sparse, mean, prompts.experts, prompts.places, tokens.found, buckets, scaled, centre, scale)
+        known = (tokens.found, buckets, scaled, centre, scale)
+        return cls(sparse, mean, prompts.experts, prompts.places, *known, prompts.trust)
 
     def __len__(self) -> int:
         return len(self.experts)
@@ -236,6 +242,7 @@ class Features:
     def take(self, chosen: Indices) -> Features:
         """The features of some prompts."""
         parts = {name: getattr(self, name)[chosen] for name in ("dense", "experts", "places")}
+        parts |= {} if self.trust is None else {"trust": self.trust[chosen]}
         return replace(self, sparse=self.sparse.take(chosen), **parts)
 
     def score_tokens(self, W: Numbers, embeddings: Rows, places: Indices | None = None) -> Numbers:

@@ -14,7 +14,7 @@ from typing import Any
 from ir3de import files
 from ir3de.errors import ArtifactError, InputError
 from ir3de.files.atomic import count_cores
-from ir3de.files.ledger import ContributionRecord
+from ir3de.files.ledger import TAUGHT, ContributionRecord
 from ir3de.statistics.domain import MAX_COUNT, Statistics
 from ir3de.statistics.files import encode_statistics, read_sample, read_statistics
 from ir3de.statistics.sample import Sample
@@ -22,6 +22,7 @@ from ir3de.statistics.sample import Sample
 ID_CHARACTERS = 12  # of the digest, which make the id where none is given
 MAX_OWNER_CHARACTERS = 200
 MAX_RECIPE_ENTRIES = 32
+TEACHER = "teacher"  # the entry of a recipe that names the teacher who labelled the prompts
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -115,7 +116,13 @@ class Contribution:
     @property
     def given(self) -> ContributionRecord:
         """The contribution as a ledger entry names it."""
-        return ContributionRecord(self.digest, self.prompts, self.tokens, self.id, self.owner)
+        kind = TAUGHT if self.is_taught else ""
+        return ContributionRecord(self.digest, self.prompts, self.tokens, self.id, self.owner, kind)
+
+    @property
+    def is_taught(self) -> bool:
+        """Whether a teacher labelled the prompts."""
+        return TEACHER in self.recipe
 
     def __reduce__(self) -> tuple[type[Contribution], tuple[Any, ...]]:
         """A pickled contribution brings the bytes of its file along."""
@@ -163,6 +170,19 @@ class Holding:
                 f"{contribution} is all that '{expert}' has: take the expert out (`ir3de remove ROUTER {expert}`)"
             )
         return found[0], replace(self, contributions=tuple(one for one in self.contributions if one is not found[0]))
+
+    @property
+    def taught_prompts(self) -> int:
+        """How many prompts a teacher labelled."""
+        return sum(one.prompts for one in self.contributions if one.is_taught)
+
+    def leave_out_taught(self, total: Statistics) -> Statistics:
+        """What people gave the expert, where `total` is the sum of everything. An expert never loses all it has."""
+        left = replace(self, contributions=tuple(one for one in self.contributions if not one.is_taught))
+        taught = [one.statistics().without_sample() for one in self.contributions if one.is_taught]
+        if not taught or (left.own is None and not left.contributions):
+            return total
+        return replace(total.without_sample() - sum(taught[1:], taught[0]), sample=left.sample())
 
     def sample(self) -> Sample | None:
         """The prompts of all of them together."""

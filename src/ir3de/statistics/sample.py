@@ -5,7 +5,8 @@ So the samples of two shards add up to the sample of both together, in any order
 token ids as text. Keep no sample if the prompts must stay private.
 
 A prompt may have a source, such as a data set or a customer. The sample holds a hash of the source's name, which does
-not influence which prompts are sampled.
+not influence which prompts are sampled. Prompts that a teacher labelled have a source of their own kind, and come after
+those that people labelled: they are the first to be left out, and none of them is ever held out.
 """
 
 from __future__ import annotations
@@ -26,6 +27,10 @@ MAX_PROMPTS = 1_024
 MAX_COPIES = 16  # of one prompt, so that a log that repeats few texts still gives a broad sample
 MAX_TOKENS = 1 << 20  # of all prompts; only the last prompt may exceed it
 MAX_PROMPT_TOKENS = 1 << 13  # kept of one prompt
+# Sources from here on are those of prompts that a teacher labelled. The last byte is how far the certainty of a fit
+# that was measured with these labels can be trusted: the teacher knew the prompts that are held out.
+TAUGHT = 0xFFFFFF00
+FULL_TRUST = 0xFF
 
 COLUMNS = ("hashes", "every", "lengths", "kept", "ids", "sources")
 
@@ -54,7 +59,7 @@ class Sample:
     lengths: Counts  # (n,)  tokens of the prompt that were counted
     kept: Counts  # (n,)  how many of them, the first ones, are in `ids`
     ids: npt.NDArray[np.uint32]  # (Σ kept,)
-    sources: Hashes  # (n,)  hash of the name of the source that the prompt came from, 0 without one
+    sources: Hashes  # (n,)  hash of the name of the source that the prompt came from, 0 without one; see `TAUGHT`
 
     def __post_init__(self) -> None:
         columns = (self.hashes, self.every, self.lengths, self.kept, self.sources)
@@ -71,7 +76,7 @@ class Sample:
         sources = np.zeros(len(hashes), np.uint32) if sources is None else sources
         drawn = np.flatnonzero(lengths)
         if len(drawn) > 2 * MAX_PROMPTS:  # drop most prompts that cannot get in before their ids are copied
-            key = _sort_keys(hashes[drawn])
+            key = _sort_keys(hashes[drawn], sources[drawn])
             different = np.unique(key)
             drawn = drawn[key <= different[min(MAX_PROMPTS, len(different) - 1)]]
         kept = np.minimum(lengths[drawn], MAX_PROMPT_TOKENS)
@@ -99,7 +104,17 @@ class Sample:
 
     def count_sources(self) -> int:
         """How many sources the prompts came from, as far as they are known."""
-        return len(np.unique(self.sources[self.sources > 0]))
+        return len(np.unique(self.sources[(self.sources > 0) & ~self.is_taught]))
+
+    @cached_property
+    def is_taught(self) -> npt.NDArray[np.bool_]:
+        """Which prompts a teacher labelled."""
+        return self.sources >= TAUGHT
+
+    @property
+    def labelled(self) -> int:
+        """How many prompts people labelled. They are the first."""
+        return len(self) - int(self.is_taught.sum())
 
     @property
     def is_full(self) -> bool:
@@ -112,7 +127,7 @@ class Sample:
             return np.zeros(len(hashes), bool)
         if not self.is_full:
             return np.ones(len(hashes), bool)
-        return np.asarray(_sort_keys(hashes) < _sort_keys(self.hashes[-1:]))
+        return np.asarray(_sort_keys(hashes, hashes * 0) < _sort_keys(self.hashes[-1:], self.sources[-1:]))
 
     def take(self, chosen: npt.NDArray[np.integer]) -> Sample:
         """These prompts, in this order."""
@@ -158,12 +173,12 @@ class Sample:
         return list(zip(*(part.tolist() for part in parts), strict=True))
 
     def _trim(self) -> Sample:
-        """Sort by hash, and keep as many prompts as the bounds allow.
+        """Sort by hash, those that people labelled first, and keep as many prompts as the bounds allow.
 
         The first prompt that does not fit ends the sample, even if later ones would fit. Otherwise the sum of two
         samples could hold prompts that the sample of all texts does not.
         """
-        keys = _sort_keys(self.hashes)
+        keys = _sort_keys(self.hashes, self.sources)
         order = np.lexsort((self.sources, self._id_hashes, self.every, self.lengths, keys))
         order = order[self._count_copies(order) < MAX_COPIES]
         before = np.cumsum(self.kept[order]) - self.kept[order]
@@ -218,9 +233,10 @@ def _take_one(counts: Counter[tuple[int, ...]], one: tuple[int, ...]) -> bool:
     return found
 
 
-def _sort_keys(hashes: Hashes) -> Hashes:
+def _sort_keys(hashes: Hashes, sources: Hashes) -> npt.NDArray[np.uint64]:
     """Keys in another order than the hashes, because the hashes already decide which windows are drawn."""
-    return (hashes.astype(np.uint64) * _SPREAD).astype(np.uint32)
+    mixed = (hashes.astype(np.uint64) * _SPREAD).astype(np.uint32).astype(np.uint64)
+    return mixed | ((sources >= TAUGHT).astype(np.uint64) << np.uint64(32))
 
 
 def positions(starts: Counts, lengths: Counts) -> Counts:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de.errors import InputError
-from ir3de.statistics.sample import hash_text
+from ir3de.statistics.sample import TAUGHT, hash_text
 
 SOURCE_FIELD = "source"
 
@@ -55,7 +55,7 @@ def read_text(row: object, number: int) -> str:
 def hash_sources(texts: Sequence[str]) -> npt.NDArray[np.uint32]:
     """The hash of each text's source, 0 without one: (n,)."""
     names = [text.source if isinstance(text, SourcedText) else "" for text in texts]
-    hashes = {name: hash_text(name) for name in set(names)}  # of no name it is 0
+    hashes = {name: min(hash_text(name), TAUGHT - 1) for name in set(names)}  # of no name it is 0
     return np.array([hashes[name] for name in names], np.uint32)
 
 
