@@ -10,36 +10,34 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from ir3de.embedding import Embedding, Tokenizer
+from ir3de.embedding import Embedding
 from ir3de.engines.engine import Counting
-from ir3de.files.atomic import count_cores
-from ir3de.files.ledger import History
+from ir3de.fitting.consulting import USUAL_SHARE, ask_encoder, explain_text, route_texts, start_encoding
 from ir3de.fitting.domain_training import fit_domains
 from ir3de.fitting.domains import Domain, Gift, OutcomeRows, ScorerChoice, check_request, make_rules
+from ir3de.fitting.facts import RouterFacts
 from ir3de.fitting.inputs import describe_domain, describe_domains, split_by_label
 from ir3de.fitting.loading import load_router
 from ir3de.fitting.outcomes import collect_rows, fit_outcomes
-from ir3de.fitting.parts import KeptPrompt, Kind, RouterParts, describe_router, draw_router
+from ir3de.fitting.parts import KeptPrompt, RouterParts, describe_router, draw_router
 from ir3de.fitting.saving import save_router
 from ir3de.policies import Calibration, Costs, Policy
-from ir3de.routing.compiled import CompiledRouter, decide_ids, decide_texts, list_probabilities
+from ir3de.routing.compiled import decide_ids, list_probabilities
 from ir3de.routing.decision import Decision, require_content
-from ir3de.routing.explanation import Explanation, explain
+from ir3de.routing.explanation import Explanation
 from ir3de.routing.words import Flips, find_flips
 from ir3de.scorers import Scorer
 from ir3de.scorers.arithmetic import on_device
-from ir3de.scorers.expectation import Shrinkage, Validation
 from ir3de.selectors import Average, Selector
 from ir3de.statistics import Recipe, Statistics
-from ir3de.statistics.contributions import Contribution, Holding
-from ir3de.statistics.outcomes import Outcomes
 
 if TYPE_CHECKING:
     from ir3de.corpora import Labelled
+    from ir3de.encoders import Encoder
     from ir3de.fitting.tuning import Trial
 
 
-class Router:
+class Router(RouterFacts):
     """Sends each prompt to the expert whose domain it belongs to.
 
     >>> import ir3de
@@ -76,6 +74,8 @@ class Router:
         default: str | None = None,
         policy: Policy | None = None,
         background: Iterable[str] | Statistics | None = None,
+        encoder: str | Encoder | None = None,
+        encoder_share: float = USUAL_SHARE,
         tune: bool = False,
         keep_sample: bool = True,
         device: str | None = None,
@@ -94,6 +94,9 @@ class Router:
         A sample of up to 1,024 prompts an expert is kept, as token ids, to calibrate confidence and to tune again. It
         is saved with the router, but never in a serving copy. `keep_sample=False` keeps none, so neither is possible.
 
+        `encoder` is a sentence encoder ("minilm-l6", a folder, an `Encoder`) that is asked for a second opinion where
+        the table is unsure, on about `encoder_share` of the prompts (docs/second-opinion.md).
+
         Texts are str, or rows with their source: {"text": …, "source": "forum"}, or files (`ir3de.engines.Files`).
         `engine`, `workers`, `address`, `checkpoint` and `skip_bad` control how files are counted, as in
         `ir3de.engines.collect_files`. `device` ("cuda", "cuda:1", "cpu") fits with torch instead of numpy.
@@ -101,8 +104,9 @@ class Router:
         split = split_by_label(domains, label, text, counting, labels)
         used, scorer, selector = check_request(split, embedding, scorer, selector, tune=tune, keep_sample=keep_sample)
         rules = make_rules(split, selector, default, policy)  # checks all it can before anything is counted
+        encoded = None if encoder is None else start_encoding(encoder, encoder_share, keep_sample=keep_sample)
         own = describe_domains(split, descriptions)
-        options: dict[str, Any] = {"tune": tune, "keep_sample": keep_sample, "counting": counting}
+        options: dict[str, Any] = {"tune": tune, "keep_sample": keep_sample, "counting": counting, "encoded": encoded}
         with on_device(device):  # raises an error for a missing device before anything is counted
             return cls(fit_domains(own, used, scorer, rules, background, **options))
 
@@ -213,92 +217,6 @@ class Router:
         """A new router: the same scorer, policy and confidence fitted to other statistics of the experts."""
         return Router(self._parts.training.replace_statistics(self._parts, statistics))
 
-    @property
-    def experts(self) -> tuple[str, ...]:
-        """The experts' names, in the order they were added."""
-        return self._compiled.experts
-
-    @property
-    def default(self) -> str | None:
-        """The expert for prompts on which the router abstains, or None."""
-        return None if (place := (rules := self._compiled.rules).default) is None else rules.experts[place]
-
-    @property
-    def policy(self) -> Policy:
-        """What experts cost, what that is worth, and when to abstain."""
-        return self._compiled.rules.policy
-
-    @property
-    def calibrated(self) -> bool:
-        """Whether confidence was calibrated on held-out prompts."""
-        return self._compiled.rules.calibration is not None
-
-    @property
-    def trials(self) -> tuple[Mapping[str, Any], ...]:
-        """What the last tuning or choice of a scorer tried, best first; empty without one."""
-        return self._parts.training.trials
-
-    @property
-    def selector(self) -> Selector:
-        """How a prompt's tokens decide."""
-        return self._compiled.selector
-
-    @property
-    def compiled(self) -> CompiledRouter:
-        """The read side: experts, table and ballots as one object."""
-        return self._compiled
-
-    @property
-    def scorer(self) -> Scorer | Shrinkage:
-        """How the router was fitted; for a router from outcomes, the chosen shrinkage."""
-        return self._parts.training.scorer
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """Turns text into token ids."""
-        return self._parts.tokenizer
-
-    @property
-    def statistics(self) -> Mapping[str, Statistics]:
-        """Each expert's statistics: all that is needed to change the router."""
-        return self._parts.training.statistics()
-
-    @property
-    def prompts(self) -> Mapping[str, int]:
-        """How many prompts each expert was given, without its description."""
-        return self._parts.count_prompts()
-
-    @property
-    def contributions(self) -> Mapping[str, tuple[Contribution, ...]]:
-        """Each expert's contributions, in the order of their ids."""
-        held = self.holdings
-        return {name: held[name].contributions if name in held else () for name in self.experts}
-
-    @property
-    def holdings(self) -> Mapping[str, Holding]:
-        """Contributions and own texts of the experts that have any contribution."""
-        return self._parts.training.holdings()
-
-    @property
-    def history(self) -> History:
-        """The saved changes of the router, one entry a change: its ledger."""
-        return self._parts.history()
-
-    @property
-    def outcomes(self) -> Outcomes:
-        """The outcomes that the router was fitted from: all that is needed to change it."""
-        return self._parts.training.outcomes()
-
-    @property
-    def validation(self) -> Validation:
-        """What cross-validation tried when the router was fitted from outcomes; empty otherwise."""
-        return self._parts.training.validation
-
-    @property
-    def kind(self) -> Kind:
-        """What the router was fitted from: "domains" or "outcomes"."""
-        return self._parts.training.kind
-
     def recipe(self, name: str | None = None) -> Recipe:
         """How texts for that expert, or for a new one, must be counted elsewhere."""
         return self._parts.training.recipe(name)
@@ -307,26 +225,28 @@ class Router:
         """Raise an error with that reason if the router has expected scores instead of probabilities."""
         self._parts.training.require_probabilities(why_not)
 
-    @property
-    def embedding(self) -> Embedding:
-        """The embedding the router was fitted with."""
-        return self._parts.embedding()
-
-    def route(self, text: str, *, weights: Costs | None = None) -> Decision:
+    def route(self, text: str, *, weights: Costs | None = None, consult: bool | None = None) -> Decision:
         """Choose the expert for a prompt. On a prompt out of domain the router abstains: the default expert, or None.
 
         `weights`, {"price": 0.1}, is what a unit of cost is worth for this prompt, instead of the policy's weights.
+
+        A router with an encoder shows it the prompts of which the table is unsure. `consult=False` never does, and
+        `consult=True` always does, and raises an error where there is no encoder.
         """
         compiled = self._compiled
-        return require_content(compiled.decide_one(self._encode(text, compiled.cap), self._unknown, weights), text)
+        made = require_content(compiled.decide_one(self._encode(text, compiled.cap), self._unknown, weights), text)
+        if consult is None and compiled.rules.opinion is None:
+            return made
+        return ask_encoder(compiled.rules, [made], [text], weights, consult)[0]
 
-    def route_batch(self, texts: Iterable[str], *, weights: Costs | None = None) -> list[Decision]:
-        """Route many prompts: the decisions of `route`, several times as fast."""
-        encode, threads = self.tokenizer.encode_batch, count_cores()
-        return decide_texts(self._compiled, encode, self._unknown, texts, weights, threads=threads)
+    def route_batch(
+        self, texts: Iterable[str], *, weights: Costs | None = None, consult: bool | None = None
+    ) -> list[Decision]:
+        """Route many prompts: the decisions of `route`, several times as fast. An encoder gets one batch."""
+        return route_texts(self._compiled, self.tokenizer, texts, weights, consult)
 
     def route_ids(self, prompts: Iterable[npt.ArrayLike], *, weights: Costs | None = None) -> list[Decision]:
-        """Route prompts that are token ids already, as `router.tokenizer.encode` gives them."""
+        """Route prompts that are token ids already, as `router.tokenizer.encode` gives them, without an encoder."""
         return decide_ids(self._compiled, prompts, self._unknown, weights)
 
     def route_kept(self) -> list[KeptPrompt]:
@@ -349,10 +269,9 @@ class Router:
         router = Router(self._parts)
         return list_probabilities(router.route_batch(texts), router.experts)
 
-    def explain(self, text: str, *, weights: Costs | None = None) -> Explanation:
-        """Show which expert every word supports, and every token's vote, entropy and scores."""
-        compiled = self._compiled
-        return explain(compiled, self.tokenizer.pieces(text, compiled.cap), self._unknown, weights)
+    def explain(self, text: str, *, weights: Costs | None = None, consult: bool | None = None) -> Explanation:
+        """Show which expert every word supports, every token's vote, entropy and scores, and what an encoder added."""
+        return explain_text(self._compiled, self.tokenizer, text, weights, consult)
 
     def flips(self, text: str, *, weights: Costs | None = None) -> Flips:
         """Which words, taken out alone or a few together, would send the prompt to another expert."""

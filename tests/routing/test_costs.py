@@ -12,7 +12,8 @@ import tiny
 from ir3de import EntropyTopK, Router
 from ir3de.errors import InputError, UnknownExpertError
 from ir3de.policies import COSTS, Cost, Policy, StrongShare, utilities
-from ir3de.routing.decision import DecisionRules, make_decision
+from ir3de.routing.decision import make_decision
+from ir3de.routing.rules import DecisionRules
 from ir3de.selectors import SCORE_UNIT, Average
 
 EXPERTS = tuple(tiny.DOMAINS)

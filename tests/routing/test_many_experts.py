@@ -12,7 +12,7 @@ import tiny
 from ir3de import AllTokens, Average, EntropyTopK, Router
 from ir3de.errors import InputError
 from ir3de.routing.compiled import CompiledRouter, decide, decide_batch
-from ir3de.routing.decision import DecisionRules
+from ir3de.routing.rules import DecisionRules
 from ir3de.scorers.table import MAX_EXPERTS, Table
 from ir3de.selectors import FEW_EXPERTS, MAX_SCORE, SCORE_UNIT, Ballots, Selector
 

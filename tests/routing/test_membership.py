@@ -14,7 +14,8 @@ from demo_router import demo_router
 from ir3de import Average, EntropyTopK, Router
 from ir3de.corpora import examples
 from ir3de.policies import Calibration, Familiarity, Membership, Policy
-from ir3de.routing.decision import Decision, DecisionRules, make_decision
+from ir3de.routing.decision import Decision, make_decision
+from ir3de.routing.rules import DecisionRules
 from ir3de.routing.valuation import Probabilities
 from ir3de.scorers.table import FAMILIARITY_UNIT
 from ir3de.selectors import SCORE_UNIT

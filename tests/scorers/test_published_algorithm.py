@@ -17,7 +17,7 @@ import tiny
 from ir3de import AllTokens, Average, EntropyTopK, Router, TokenRidge
 from ir3de.embedding import Matrix
 from ir3de.routing.compiled import CompiledRouter, decide
-from ir3de.routing.decision import DecisionRules
+from ir3de.routing.rules import DecisionRules
 from ir3de.scorers.table import Table
 from ir3de.statistics.counting import collect
 

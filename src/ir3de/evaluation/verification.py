@@ -17,11 +17,12 @@ from ir3de.files import router_folder
 from ir3de.files.ledger import Entry, History, faults
 from ir3de.fitting.loading import load_router
 from ir3de.fitting.parts import RouterParts
-from ir3de.routing.decision import DecisionRules
+from ir3de.routing.rules import DecisionRules
 from ir3de.scorers.table import Table
 from ir3de.statistics.contributions import Contribution
 
 TOLERANCE = 1e-5  # of a score, relative to the largest: what another machine's BLAS may differ by
+HEAD_TOLERANCE = 1e-3  # of a weight of an encoder's head, relative to the largest
 CALIBRATION_TOLERANCE = 1e-3  # of a number of a calibration, which is learnt from the scores
 
 
@@ -142,6 +143,15 @@ def _fit(router: RouterParts) -> Iterator[Check]:
         yield Check(claim, True, "calibrated again: the same" if calibrated else "not calibrated")
     else:  # as after `ir3de calibrate`
         yield Check(claim, None, "calibrated otherwise: on other prompts, or with another selector")
+    mine, other = found.rules.opinion, again.rules.opinion
+    if mine is not None and other is not None:
+        claim = "the encoder's head is what a new fit of the kept vectors gives"
+        if mine == other:
+            yield Check(claim, True, "fitted again: the same bits")
+        else:
+            difference = float(np.abs(mine.head - other.head).max()) / max(float(np.abs(other.head).max()), 1e-30)
+            near = difference <= HEAD_TOLERANCE
+            yield Check(claim, near, f"fitted again: it differs by {difference:.1e} of the largest weight")
 
 
 _PARTS = ("scores", "vote", "entropy", "rank", "familiarity", "pairs")

@@ -9,14 +9,16 @@ sees the old router, complete, and after it the new one, complete. No file is ev
     ledger.jsonl                       what was done to the router; named by no header, nothing depends on it
     outcomes-<sha>.safetensors         instead of those, where the router was fitted from outcomes
     gram-<sha>.safetensors             one per expert where the embedding is wide; derived, like the table
+    opinion-<sha>.safetensors          the head of the router's encoder, where it has one
+    vectors-<sha>.safetensors          one per expert: the encoder's vectors of the kept prompts
     embedding-<sha>.safetensors        the matrix, unless it is the bundled one
     table-<sha>.safetensors            derived: may be deleted and is then rebuilt
     ballots-<sha>.safetensors          derived from the table by the first process that maps it; named by no header
     tokenizer-<sha>.json.gz            the tokenizer
     tokenizer-<sha>.tkz.gz             derived: the fast engine's compiled form
 
-A serving copy holds the table and the tokenizer alone. This module knows the files; `fitting.saving` and
-`fitting.loading` know what is in them.
+A serving copy holds the table and the tokenizer alone, and the head where there is one. This module knows the files;
+`fitting.saving` and `fitting.loading` know what is in them.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from ir3de.files.tensors import Tensors, from_safetensors, map_tensors
 
 ROUTER_HEADER_FILE, LEDGER = "router.json", "ledger.jsonl"
 _KIND, _VERSION = "ir3de.router", 1
-_STEMS = "statistics|background|contribution|outcomes|gram|embedding|table|ballots|tokenizer"
+_STEMS = "statistics|background|contribution|outcomes|gram|opinion|vectors|embedding|table|ballots|tokenizer"
 _PART = rf"(?:{_STEMS})-[0-9a-f]{{16}}\.(?:safetensors|stats|json\.gz|tkz\.gz)"
 # complete, or left by a save that was interrupted
 _OURS = re.compile(rf"{_PART}|ledger\.jsonl|\.(?:{_PART}|ledger\.jsonl|router\.json)\.\w+\.part")

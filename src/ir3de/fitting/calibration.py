@@ -15,7 +15,8 @@ import numpy.typing as npt
 from ir3de.fitting.folds import Fold, HeldOutPrompts, Indices, mean_rows
 from ir3de.policies import AssumedCalibration, Calibration, Familiarity
 from ir3de.routing.compiled import read_tallies
-from ir3de.routing.decision import Decision, DecisionRules
+from ir3de.routing.decision import Decision
+from ir3de.routing.rules import DecisionRules
 from ir3de.scorers.table import FAMILIARITY_UNIT
 from ir3de.selectors import Average, Selector, find_unit
 from ir3de.statistics.domain import Statistics

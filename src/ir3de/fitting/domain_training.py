@@ -14,7 +14,8 @@ from ir3de.fitting.domains import CHOOSE_AGAIN, Amendment, Domain, Gift, Outcome
 from ir3de.fitting.inputs import count_background
 from ir3de.fitting.parts import Constant, KeptPrompt, Kind, Once, RouterParts
 from ir3de.routing.compiled import CompiledRouter
-from ir3de.routing.decision import DecisionRules
+from ir3de.routing.rules import DecisionRules
+from ir3de.routing.second_opinion import SecondOpinion
 from ir3de.routing.valuation import Probabilities
 from ir3de.scorers import Blend, Scorer
 from ir3de.scorers.blend import BlendParts
@@ -28,6 +29,7 @@ from ir3de.statistics.domain import Statistics
 
 if TYPE_CHECKING:  # a process that only routes does not import them
     from ir3de.fitting.calibration import HeldOut
+    from ir3de.fitting.encoded_prompts import EncodedPrompts
     from ir3de.fitting.tuning import ConfidenceModel, Trial
 
 Background: TypeAlias = Callable[[], "Statistics | None"]
@@ -51,6 +53,7 @@ class DomainTraining:
     kind: Kind = "domains"
     validation: Validation = field(default_factory=Validation)
     held_out: Callable[[], HeldOut] | None = field(default=None, compare=False)  # the prompts behind the confidence
+    encoded: EncodedPrompts | None = field(default=None, compare=False)  # where the router has an encoder
 
     def outcomes(self) -> NoReturn:
         raise InputError(
@@ -104,7 +107,8 @@ class DomainTraining:
             experts.index(default) if default in experts else None,
             policy=rules.policy.among(experts),
         )
-        fit = DomainFit(amended.statistics, amended.holdings, parts.embedding(), rules, self.background)
+        encoded = self._follow(parts, amended.statistics)
+        fit = DomainFit(amended.statistics, amended.holdings, parts.embedding(), rules, self.background, encoded)
         if scorer == "keep":
             fitted = self._keep_scorer(fit)
         elif self.chosen_by == "tuning":
@@ -114,6 +118,12 @@ class DomainTraining:
         else:  # a fit with this selector takes the closed form
             fitted = fit.with_scorer(Blend())
         return parts.change(*fitted, amended.entries)
+
+    def _follow(self, parts: RouterParts, after: Mapping[str, Statistics]) -> EncodedPrompts | None:
+        """The vectors of the prompts after a change; None for a router without an encoder."""
+        if self.encoded is None:
+            return None
+        return self.encoded.follow(self.statistics(), after, self.background(), parts.tokenizer)
 
     def _keep_scorer(self, fit: DomainFit) -> Fitted:
         """Fit the same scorer. The record of its choice stays too, and so do the windows that tuning chose."""
@@ -134,14 +144,15 @@ class DomainTraining:
 
     def tune(self, parts: RouterParts) -> tuple[RouterParts, tuple[Trial, ...]]:
         now, rules = self._now(parts), parts.compiled.rules
-        fit = DomainFit(now.statistics, now.holdings, parts.embedding(), rules, self.background)
+        fit = DomainFit(now.statistics, now.holdings, parts.embedding(), rules, self.background, self.encoded)
         fitted, trials = fit.tune()
         return parts.change(*fitted, [Change.now("tune")]), trials
 
     def replace_statistics(self, parts: RouterParts, statistics: Mapping[str, Statistics]) -> RouterParts:
         """Parameters that depend on the number of prompts alone are computed again."""
         embedding, rules = parts.embedding(), parts.compiled.rules
-        training = replace(self, statistics=Constant(dict(statistics)), holdings=dict, windows={})
+        training = replace(self, statistics=Constant(dict(statistics)), holdings=dict, windows={}, encoded=None)
+        rules = replace(rules, opinion=None)  # it was fitted to other prompts
         if self.chosen_by == "fit" and isinstance(self.scorer, Logistic):
             before, now = (Logistic.for_prompts(list(known.values())) for known in (self.statistics(), statistics))
             closed = now.closed if self.scorer.closed == before.closed else self.scorer.closed
@@ -164,7 +175,8 @@ class DomainTraining:
     def read_all(self) -> DomainTraining:
         names = ("statistics", "holdings", "background")
         read: dict[str, Any] = {name: Constant.call(getattr(self, name)) for name in names}
-        return replace(self, held_out=None, **read)
+        encoded = None if self.encoded is None else self.encoded.read_all()
+        return replace(self, held_out=None, encoded=encoded, **read)
 
     def require_probabilities(self, why_not: str) -> None:
         return
@@ -187,7 +199,8 @@ class DomainTraining:
 
     def refit(self, parts: RouterParts) -> CompiledRouter:
         embedding, rules = parts.embedding(), parts.compiled.rules
-        return DomainFit(self.statistics(), {}, embedding, rules, self.background).with_scorer(self.scorer)[0]
+        fit = DomainFit(self.statistics(), {}, embedding, rules, self.background, self.encoded)
+        return fit.with_scorer(self.scorer)[0]
 
     def decide_kept(self, parts: RouterParts) -> list[KeptPrompt]:
         from ir3de.fitting.tuning import ConfidenceSetting
@@ -212,6 +225,7 @@ class DomainFit:
     embedding: Embedding
     rules: DecisionRules
     background: Background
+    encoded: EncodedPrompts | None = None  # the vectors of the kept prompts, where the router has an encoder
 
     @property
     def held(self) -> dict[str, Holding]:
@@ -272,7 +286,8 @@ class DomainFit:
             return compiled, replace(training, chosen_by="tuning")
 
     def _train(self, scorer: Scorer, trials: Iterable[Trial] = (), **more: Any) -> DomainTraining:
-        known = {"statistics": Constant(dict(self.statistics)), "background": self.background, **more}
+        common = {"background": self.background, "encoded": self.encoded}
+        known = {"statistics": Constant(dict(self.statistics)), **common, **more}
         tried = tuple(trial.to_dict() for trial in trials)
         return DomainTraining(scorer, holdings=Constant(self.held), trials=tried, **known)
 
@@ -288,20 +303,34 @@ class DomainFit:
 
         # Even without a calibration: one learnt with other experts would reveal them after they are gone.
         assumed = assume_calibration(training.statistics().values(), rules.selector) if confidence is None else None
-        rules = replace(rules, valuation=Probabilities(assumed=assumed), familiarity=None, membership=None)
-        if isinstance(confidence, Constant):
-            known = confidence()
-            valuation = Probabilities(known.calibration)
-            rules = replace(rules, valuation=valuation, familiarity=known.familiarity, membership=known.membership)
-        elif confidence is not None:
+        nothing: dict[str, Any] = {"familiarity": None, "membership": None, "opinion": None}
+        rules = replace(rules, valuation=Probabilities(assumed=assumed), **nothing)
+        held_out = None if confidence is None else lambda: confidence().held_out
+        fit_opinion = None if self.encoded is None else lambda: self._fit_opinion(rules, held_out)
+        if confidence is not None and not isinstance(confidence, Constant):
             valuation = Probabilities().defer({"calibration": lambda: confidence().calibration})
-            rules = replace(rules, valuation=valuation).defer(
-                {"familiarity": lambda: confidence().familiarity, "membership": lambda: confidence().membership}
-            )
+            later: dict[str, Callable[[], Any]] = {
+                "familiarity": lambda: confidence().familiarity,
+                "membership": lambda: confidence().membership,
+                **({} if fit_opinion is None else {"opinion": Once(fit_opinion)}),
+            }
+            rules = replace(rules, valuation=valuation).defer(later)
+        else:
+            if confidence is not None:
+                known = confidence()
+                valuation = Probabilities(known.calibration)
+                rules = replace(rules, valuation=valuation, familiarity=known.familiarity, membership=known.membership)
+            rules = rules if fit_opinion is None else replace(rules, opinion=fit_opinion())
         has_familiarity = confidence is not None and not self.embedding.is_multilingual
         table = training.compile_table(self.embedding, rules.selector, parts, familiarity=has_familiarity)
-        held_out = None if confidence is None else lambda: confidence().held_out
         return CompiledRouter.build(rules, table), replace(training, held_out=held_out)
+
+    def _fit_opinion(self, rules: DecisionRules, held_out: Callable[[], HeldOut] | None) -> SecondOpinion:
+        from ir3de.fitting.second_opinion import fit_opinion
+
+        assert self.encoded is not None
+        known = self.encoded, self.statistics, self.embedding, self.background()
+        return fit_opinion(*known, rules, None if held_out is None else held_out())
 
 
 def _find_windows(counted: Mapping[str, Statistics], owned: Mapping[str, Statistics]) -> dict[str, int]:
@@ -320,12 +349,15 @@ def fit_domains(
     tune: bool,
     keep_sample: bool,
     counting: Counting,
+    encoded: EncodedPrompts | None = None,
 ) -> RouterParts:
-    """Count, fit and compile a new router. Without a scorer, the fit chooses one."""
+    """Count, fit and compile a new router. Without a scorer, the fit chooses one. `encoded` has no prompts yet."""
     known = Constant(count_background(background, embedding))
     counted = Amendment.count(domains, embedding, keep_sample=keep_sample, counting=counting)
     changes = list(counted.entries)
-    fit = DomainFit(counted.statistics, counted.holdings, embedding, rules, known)
+    if encoded is not None:
+        encoded = encoded.follow({}, counted.statistics, known(), embedding.tokenizer)
+    fit = DomainFit(counted.statistics, counted.holdings, embedding, rules, known, encoded)
     if tune:
         (compiled, training), _ = fit.tune()
         changes.append(Change.now("tune"))

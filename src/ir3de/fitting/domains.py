@@ -18,7 +18,7 @@ from ir3de.files.atomic import count_cores
 from ir3de.files.ledger import DESCRIPTION, Action, Change, ContributionRecord
 from ir3de.fitting.inputs import DescribedDomain, write_prompts
 from ir3de.policies import Policy, check_policy
-from ir3de.routing.decision import DecisionRules
+from ir3de.routing.rules import DecisionRules
 from ir3de.scorers import Blend, Scorer
 from ir3de.scorers.table import check_experts
 from ir3de.selectors import Average, Selector

@@ -45,12 +45,13 @@ from ir3de.files.streams import unpack_gzip
 from ir3de.files.tensors import Tensors, from_safetensors, map_tensors, read_tensors, to_safetensors
 from ir3de.fitting.domain_training import DomainTraining
 from ir3de.fitting.inputs import count_built_in
+from ir3de.fitting.opinion_files import read_opinion, restore_vectors
 from ir3de.fitting.outcomes import OutcomeTraining
 from ir3de.fitting.parts import RouterParts, TrainingData
 from ir3de.fitting.saving import GRAM, GRAM_VERSION
 from ir3de.policies import AssumedCalibration, Calibration, Familiarity, Membership, Policy
 from ir3de.routing.compiled import CompiledRouter
-from ir3de.routing.decision import DecisionRules
+from ir3de.routing.rules import DecisionRules
 from ir3de.routing.valuation import ExpectedScores, Probabilities, Valuation
 from ir3de.scorers.expectation import restore_expectation
 from ir3de.scorers.registry import SCORERS
@@ -102,7 +103,7 @@ def load_described(
             training, valuation = _restore_outcomes(folder, header)
         else:
             training, valuation = _restore_domains(folder, header, embedding)
-        rules = _restore_rules(header, valuation)
+        rules = _restore_rules(folder, header, valuation)
         table = _load_table(folder, header, shared)
         if table is None:
             shared = None  # a table that is built here is not in any file
@@ -126,7 +127,7 @@ def load_described(
         )
 
 
-def _restore_rules(header: Header, valuation: Valuation) -> DecisionRules:
+def _restore_rules(folder: Path, header: Header, valuation: Valuation) -> DecisionRules:
     experts = [expert["name"] for expert in header["experts"]]
     familiarity, membership = header["familiarity"], header.get("membership")
     return DecisionRules(
@@ -137,6 +138,7 @@ def _restore_rules(header: Header, valuation: Valuation) -> DecisionRules:
         None if familiarity is None else Familiarity(**familiarity),
         None if membership is None else Membership(**membership),
         Policy(**header["policy"]),
+        None if "opinion" not in header else read_opinion(folder, header["opinion"]),
     )
 
 
@@ -269,6 +271,7 @@ def _restore_domains(
         header.get("reason", ""),
         _restore_windows(header),
         lru_cache(maxsize=1)(partial(_read_background, folder, header, embedding)),
+        encoded=restore_vectors(folder, header),
     )
     assumed = header.get("assumed_calibration")  # earlier versions had none
     return training, Probabilities(

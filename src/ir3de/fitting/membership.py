@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from string import punctuation
 
 import numpy as np
@@ -62,6 +62,10 @@ class Examples:
     features: Floats  # (n, 3)  familiarity, strangeness and certainty
     is_known: npt.NDArray[np.bool_]  # (n,)
     weights: Floats  # (n,)  Σ = 1
+    # of the first k prompts, which are whole: their experts, the background's after all others, and their places
+    experts: Indices = field(default_factory=lambda: np.zeros(0, np.int64))  # (k,)
+    places: Indices = field(default_factory=lambda: np.zeros(0, np.int64))  # (k,)  in their samples
+    known: Indices = field(default_factory=lambda: np.zeros(0, np.int64))  # the experts that were not left out
 
 
 def fit_membership(
@@ -174,7 +178,8 @@ def _make_examples(fold: Fold, experts: Indices) -> Examples | None:
         for (evidence, measured), view in zip(views, held, strict=True)
     ]
     weights = _weigh(fold.whole, is_known, background)
-    return Examples(np.concatenate(features), np.tile(is_known, 2), np.tile(weights, 2) / 2)
+    prompts = fold.whole.experts, fold.deal.place[fold.held], experts
+    return Examples(np.concatenate(features), np.tile(is_known, 2), np.tile(weights, 2) / 2, *prompts)
 
 
 def _weigh(held: HeldOutPrompts, is_known: npt.NDArray[np.bool_], background: int) -> Floats:
@@ -201,14 +206,14 @@ def find_features(
     return np.stack((familiarity, np.minimum(0.0, familiarity + policies.STRANGE), certainty), axis=1)
 
 
-def fit_weights(examples: Sequence[Examples]) -> list[float]:
-    """Bias and weights of least log loss, by Newton's method. No weight is below zero; all are drawn to `PRIOR`."""
+def fit_weights(examples: Sequence[Examples], weights: Sequence[float] = PRIOR) -> list[float]:
+    """Bias and weights of least log loss, by Newton's method. No weight is below zero; all are drawn to `weights`."""
     X = np.concatenate([one.features for one in examples])
     X = np.column_stack((np.ones(len(X)), X))
     signs = 1.0 - 2.0 * np.concatenate([one.is_known for one in examples])
     w = np.concatenate([one.weights for one in examples]) / len(examples)
-    prior, free = np.array(PRIOR), np.ones(len(PRIOR), bool)
-    penalty = np.full(len(PRIOR), PRIOR_PROMPTS / max(1, int((signs < 0).sum())))
+    prior, free = np.array(weights), np.ones(len(weights), bool)
+    penalty = np.full(len(weights), PRIOR_PROMPTS / max(1, int((signs < 0).sum())))
     penalty[0] *= BIAS_PENALTY
 
     def measure_loss(b: Floats) -> float:

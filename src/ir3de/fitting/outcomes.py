@@ -19,7 +19,7 @@ from ir3de.fitting.domains import Gift, OutcomeRows, ScorerChoice, check_embeddi
 from ir3de.fitting.inputs import DescribedDomain
 from ir3de.fitting.parts import Constant, KeptPrompt, Kind, RouterParts
 from ir3de.routing.compiled import CompiledRouter
-from ir3de.routing.decision import DecisionRules
+from ir3de.routing.rules import DecisionRules
 from ir3de.routing.valuation import ExpectedScores
 from ir3de.scorers.expectation import Shrinkage, Validation
 from ir3de.scorers.table import Table, check_experts

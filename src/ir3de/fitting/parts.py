@@ -17,7 +17,8 @@ from ir3de.fitting.domains import Gift, OutcomeRows, ScorerChoice, check_removal
 from ir3de.fitting.inputs import count_described
 from ir3de.policies import Calibration, Policy, check_policy
 from ir3de.routing.compiled import CompiledRouter
-from ir3de.routing.decision import Decision, DecisionRules
+from ir3de.routing.decision import Decision
+from ir3de.routing.rules import DecisionRules
 from ir3de.routing.valuation import Probabilities
 from ir3de.scorers import Scorer
 from ir3de.scorers.expectation import Shrinkage, Validation

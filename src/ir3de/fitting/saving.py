@@ -28,6 +28,7 @@ from ir3de.files.router_folder import (
 from ir3de.files.tensors import make_tensor_file, to_safetensors
 from ir3de.fitting.domain_training import DomainTraining
 from ir3de.fitting.inputs import count_built_in
+from ir3de.fitting.opinion_files import describe_opinion
 from ir3de.fitting.outcomes import OutcomeTraining
 from ir3de.fitting.parts import RouterParts
 from ir3de.policies import Policy
@@ -152,6 +153,7 @@ def _describe_domains(
         "chosen_by": training.chosen_by,
         "reason": training.reason,
         **({} if assumed is None else {"assumed_calibration": asdict(assumed)}),
+        **describe_opinion(router.compiled.rules.opinion, None if serving else training.encoded, experts, parts),
     }
 
 

@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from ir3de.errors import InputError
 from ir3de.policies import Costs
-from ir3de.routing.decision import Decision, DecisionRules, abstain, make_decision, require_content
+from ir3de.routing.decision import Decision, abstain, make_decision, require_content
+from ir3de.routing.rules import DecisionRules
 from ir3de.routing.valuation import Probabilities
 from ir3de.scorers.table import Table
 from ir3de.selectors import Ballots, EntropyTopK, Ids, Selector, Tally

@@ -3,95 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Mapping
 from typing import Any, Literal
 
-from ir3de.policies import (
-    MAX_FAMILIARITY,
-    MIN_CERTAINTY,
-    STRANGE,
-    Calibration,
-    Costs,
-    Familiarity,
-    Membership,
-    Policy,
-    utilities,
-)
+from ir3de.policies import utilities
 from ir3de.routing.html import draw
 from ir3de.routing.messages import MAX_GENERIC_CHARS, count_content
-from ir3de.routing.valuation import Deferrable, Probabilities, Valuation
+from ir3de.routing.rules import DecisionRules
+from ir3de.routing.valuation import Consulted
 from ir3de.scorers.table import FAMILIARITY_UNIT
-from ir3de.selectors import Selector, Tally
+from ir3de.selectors import Tally
 
 Reason = Literal["", "no known token", "low confidence", "low expected score", "out of domain", "no content"]
 CANDIDATE_RATIO = 1 / 3  # of the best expert's probability: what candidates have at least
 MAX_LOG_ODDS = 700.0  # the exponential of more overflows
-SAFETY = 1e-6  # a quick look may differ in rounding
-
-
-@dataclass(frozen=True)
-class DecisionRules(Deferrable):
-    """Everything that turns a tally into a decision. It is small, so decisions that are kept keep no table alive."""
-
-    experts: tuple[str, ...]
-    selector: Selector
-    default: int | None = None  # the expert for prompts on which the router abstains, if one was named
-    valuation: Valuation = field(default_factory=Probabilities)
-    familiarity: Familiarity | None = field(default_factory=lambda: None)  # may be deferred
-    membership: Membership | None = field(default_factory=lambda: None)  # may be deferred
-    policy: Policy = field(default_factory=Policy)
-
-    @property
-    def columns(self) -> int:
-        """How many scores a token has."""
-        return self.valuation.count_columns(len(self.experts))
-
-    @property
-    def calibration(self) -> Calibration | None:
-        """What turns evidence into probabilities, where it was learnt."""
-        return self.valuation.calibration
-
-    @cached_property
-    def standing_penalties(self) -> list[float] | None:
-        """Those of the policy's own weights."""
-        return self.policy.penalties(self.experts)
-
-    @cached_property
-    def strong_weak(self) -> tuple[int, int, float] | None:
-        """The places of the strong and the weak model, and the difference from which on the strong one is taken."""
-        return None if (share := self.policy.strong_share) is None else share.locate(self.experts)
-
-    @cached_property
-    def is_surely_in_domain(self) -> Callable[[Tally, int], bool]:
-        """A quick look at a prompt's familiarity: whether it is in domain however uncertain the expert is.
-
-        Nearly all prompts are. So that of the others alone must be worked out how certain the best expert is.
-        """
-        member, known, column = self.membership, self.familiarity, len(self.experts)
-        if member is None or known is None:
-            return lambda tally, tokens: member is None
-        least = math.log(1.0 / max(1, column - 1)) if column > 1 else MIN_CERTAINTY  # all experts are equally likely
-        base = member.bias + member.certainty * max(least, MIN_CERTAINTY) - member.lowest
-        between, within, mean = known.between**2, known.within**2, known.mean
-        of_familiarity, of_strangeness, sqrt = member.familiarity, member.strangeness, math.sqrt
-
-        def is_surely_in_domain(tally: Tally, tokens: int) -> bool:
-            if len(tally) == column:
-                return False
-            f = (tally.item(column) / (FAMILIARITY_UNIT * tokens) - mean) / sqrt(between + within / tokens)
-            if f > MAX_FAMILIARITY:
-                f = MAX_FAMILIARITY
-            odds = base + of_familiarity * f
-            return odds > SAFETY and (f > -STRANGE or odds + of_strangeness * (f + STRANGE) > SAFETY)
-
-        return is_surely_in_domain
-
-    def penalties(self, weights: Costs | None) -> list[float] | None:
-        """What each expert's costs take from its quality; None when nothing does, as with a strong share."""
-        found = self.standing_penalties if weights is None else self.policy.penalties(self.experts, weights)
-        return found if self.policy.strong_share is None else None
 
 
 class Decision:
@@ -163,6 +88,11 @@ class Decision:
     def reason(self) -> Reason:
         """Why the router abstained; empty when it did not."""
         return self._reason
+
+    @property
+    def consulted(self) -> bool:
+        """Whether the router's encoder was asked for a second opinion on this prompt."""
+        return isinstance(self._rules.valuation, Consulted)
 
     @property
     def familiarity(self) -> float | None:
@@ -299,6 +229,9 @@ class Decision:
         """The decision on the same prompt by other rules, such as another calibration of the same router."""
         if self._reason == "no known token":
             return abstain(rules, self._tokens)
+        if self.consulted:
+            known = self._tally, self._tokens, self._counted, self._in_domain
+            return make_consulted(rules, *known, rules.standing_penalties)
         parts = (self._tally, self._tokens, self._counted, self._order[0], rules.standing_penalties)
         made = make_decision(rules, *parts)
         return _deny_content(made) if self._reason == "no content" else made
@@ -326,6 +259,7 @@ class Decision:
             "familiarity": None if familiarity is None else round(familiarity, 3),
             "in_domain": None if (share := self.in_domain) is None else round(share, 6),
             "out_of_domain": self.out_of_domain,
+            **({} if self._rules.opinion is None else {"consulted": self.consulted}),
         }
 
     def _repr_html_(self) -> str:
@@ -372,6 +306,26 @@ def make_decision(
         decision._apply_policy()
     elif not rules.is_surely_in_domain(tally, tokens) and decision.out_of_domain:
         decision._reason = "out of domain"
+    return decision
+
+
+def make_consulted(
+    rules: DecisionRules,
+    tally: Tally,
+    tokens: int,
+    counted: int,
+    in_domain: float,
+    penalties: list[float] | None = None,
+) -> Decision:
+    """The decision on a prompt that the encoder was asked about.
+
+    The tally is made of the logarithms of the experts' probabilities, up to a constant.
+    """
+    own, best = rules.consulted_rules, int(tally[: len(rules.experts)].argmax())
+    decision = make_decision(own, tally, tokens, counted, best, penalties, "no content")  # so far without the policy
+    decision._kept = own.valuation.values(own.selector, decision._tallies, counted)
+    decision._in_domain, decision._reason = in_domain, ""
+    decision._apply_policy()
     return decision
 
 

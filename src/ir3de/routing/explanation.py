@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy.typing as npt
 from ir3de.policies import Costs
 from ir3de.routing.colours import Colour, find_colours
 from ir3de.routing.compiled import CompiledRouter, decide
+from ir3de.routing.consulting import list_opinions
 from ir3de.routing.decision import Decision, require_content
 from ir3de.routing.html import MAX_ROWS, draw, shorten
 from ir3de.routing.words import (
@@ -55,6 +56,19 @@ class TokenVote:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Opinion:
+    """How likely an expert is if the prompt is in domain: by the table, by the encoder, and by both together."""
+
+    expert: str
+    table: float
+    encoder: float
+    together: float
+
+    def to_dict(self) -> dict[str, Any]:
+        return {name: value if isinstance(value, str) else round(value, 6) for name, value in asdict(self).items()}
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Explanation:
     """A decision, and the part of every word and token in it, up to the selector's cap.
@@ -69,6 +83,7 @@ class Explanation:
     words: tuple[Word, ...]
     tokens: tuple[TokenVote, ...]
     sentences: tuple[Sentence, ...] = ()  # where there are several
+    opinions: tuple[Opinion, ...] = ()  # of the experts that are compared, where the encoder was asked
 
     @property
     def mixed(self) -> tuple[str, ...]:
@@ -94,8 +109,14 @@ class Explanation:
 
     @property
     def summary(self) -> str:
-        """One sentence: the words that speak for the best expert against the next one, and those that do not."""
-        return summarise(self)
+        """One sentence: the words that speak for the best expert against the next one, and those that do not.
+
+        Where the encoder was asked, another one names the expert that it takes to be the likeliest.
+        """
+        if not self.opinions:
+            return summarise(self)
+        likeliest = max(self.opinions, key=lambda one: one.encoder).expert
+        return f"{summarise(self)} The encoder was asked, and speaks for {likeliest}."
 
     def __repr__(self) -> str:
         return f"Explanation({self.decision!r}: {self.summary})"
@@ -117,6 +138,7 @@ class Explanation:
             "sentences": [sentence.to_dict() for sentence in self.sentences],
             "words": [word.to_dict() for word in self.words],
             "votes": [token.to_dict() for token in self.tokens],
+            **({"opinions": [one.to_dict() for one in self.opinions]} if self.opinions else {}),
         }
 
 
@@ -150,6 +172,14 @@ def explain(
     words = _explain_words(compiled, ids, [text for _, text in pieces], counted, compared)
     sentences = decide_sentences(compiled, pieces, unknown, weights)
     return Explanation(decision, compiled.experts, compared, words, votes, sentences)
+
+
+def explain_consulted(explained: Explanation, decision: Decision) -> Explanation:
+    """The explanation of a decision after the encoder was asked, from that of the table's own decision."""
+    table, encoder, together = list_opinions(explained.decision, decision)
+    rows = zip(explained.experts, table, encoder, together, strict=True)
+    known = {name: Opinion(name, *parts) for name, *parts in rows}
+    return replace(explained, decision=decision, opinions=tuple(known[name] for name in explained.compared))
 
 
 def compare(decision: Decision) -> tuple[str, ...]:

@@ -102,6 +102,20 @@ class Probabilities(Deferrable):
 
 
 @dataclass(frozen=True)
+class Consulted(Probabilities):
+    """Probabilities from tallies that are their logarithms, up to a constant: those of prompts shown to an encoder."""
+
+    def values(self, selector: Selector, reduced: list[float], counted: int) -> list[float]:
+        return AS_THEY_ARE.probabilities(reduced, 1)
+
+    def evidence(self, selector: Selector, reduced: list[float], counted: int) -> list[float]:
+        return reduced
+
+
+AS_THEY_ARE = Calibration(1.0)
+
+
+@dataclass(frozen=True)
 class ExpectedScores:
     """The score that is expected of each model, in the units of the outcomes; a tally is reduced to it at once."""
 
