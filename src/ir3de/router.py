@@ -16,7 +16,7 @@ from ir3de.fitting.consulting import USUAL_SHARE, ask_encoder, explain_text, rou
 from ir3de.fitting.domain_training import fit_domains
 from ir3de.fitting.domains import Domain, Gift, OutcomeRows, ScorerChoice, check_request, make_rules
 from ir3de.fitting.facts import RouterFacts
-from ir3de.fitting.inputs import describe_domain, describe_domains, split_by_label
+from ir3de.fitting.inputs import describe_domain, describe_domains, prepare_lesson, split_by_label
 from ir3de.fitting.loading import load_router
 from ir3de.fitting.outcomes import collect_rows, fit_outcomes
 from ir3de.fitting.parts import KeptPrompt, RouterParts, describe_router, draw_router
@@ -34,6 +34,8 @@ from ir3de.statistics import Recipe, Statistics
 if TYPE_CHECKING:
     from ir3de.corpora import Labelled
     from ir3de.encoders import Encoder
+    from ir3de.fitting.lessons import Lesson
+    from ir3de.fitting.teachers import TeacherChoice
     from ir3de.fitting.tuning import Trial
 
 
@@ -76,6 +78,9 @@ class Router(RouterFacts):
         background: Iterable[str] | Statistics | None = None,
         encoder: str | Encoder | None = None,
         encoder_share: float = USUAL_SHARE,
+        unlabelled: Iterable[Any] | str | Path | None = None,
+        teacher: TeacherChoice | Lesson | None = None,
+        answers: str | Path | None = None,
         tune: bool = False,
         keep_sample: bool = True,
         device: str | None = None,
@@ -90,6 +95,10 @@ class Router(RouterFacts):
         Without a scorer, the fit chooses between the closed form (`Blend`), the discriminative fit (`Logistic`) and
         their sum on held-out prompts; `trials` has the results. `tune=True` tries more. `default` is the expert for
         prompts on which the router abstains. `background` are prompts of no domain; a broad set is built in.
+
+        A `teacher` labels `unlabelled` texts, and the router learns from those labels too, if that helps on held-out
+        prompts: `teaching` has the result. It is an encoder's name or folder, "http://host/v1#model", or a function
+        from texts to names or probabilities (docs/teacher.md). `answers` is a file that keeps what it answered.
 
         A sample of up to 1,024 prompts an expert is kept, as token ids, to calibrate confidence and to tune again. It
         is saved with the router, but never in a serving copy. `keep_sample=False` keeps none, so neither is possible.
@@ -106,7 +115,9 @@ class Router(RouterFacts):
         rules = make_rules(split, selector, default, policy)  # checks all it can before anything is counted
         encoded = None if encoder is None else start_encoding(encoder, encoder_share, keep_sample=keep_sample)
         own = describe_domains(split, descriptions)
-        options: dict[str, Any] = {"tune": tune, "keep_sample": keep_sample, "counting": counting, "encoded": encoded}
+        lesson = prepare_lesson(unlabelled, teacher, answers, descriptions)
+        options: dict[str, Any] = {"tune": tune, "keep_sample": keep_sample, "counting": counting}
+        options |= {"encoded": encoded, "lesson": lesson}
         with on_device(device):  # raises an error for a missing device before anything is counted
             return cls(fit_domains(own, used, scorer, rules, background, **options))
 
@@ -150,6 +161,8 @@ class Router(RouterFacts):
         domain: Domain = (),
         *,
         description: str | None = None,
+        unlabelled: Iterable[Any] | str | Path | None = None,
+        teacher: TeacherChoice | Lesson | None = None,
         keep_sample: bool | None = None,
         scorer: ScorerChoice = "keep",
         **counting: Unpack[Counting],
@@ -158,11 +171,13 @@ class Router(RouterFacts):
 
         Other threads can route meanwhile. The scorer stays, unless `scorer="choose"`: see `remove`. Confidence is
         calibrated by the first route, or when the router is saved. A `description` counts as 20 prompts. A sample of
-        the texts is kept if the router has one of any other; `keep_sample` overrides that.
+        the texts is kept if the router has one of any other; `keep_sample` overrides that. Of the `unlabelled` texts,
+        those that the `teacher` gives to this expert are used.
         """
         gift = Gift(name, describe_domain(name, domain, description), keep_sample, counting)
+        lesson = prepare_lesson(unlabelled, teacher, None, {} if description is None else {name: description})
         with self._change:
-            self._swap(self._parts.add(gift, scorer))
+            self._swap(self._parts.add(gift, scorer).teach(lesson, (name,), scorer))
 
     def merge(
         self,
@@ -191,11 +206,21 @@ class Router(RouterFacts):
         with self._change:
             self._swap(self._parts.remove((name, *more), contribution, scorer))
 
-    def tune(self) -> tuple[Trial, ...]:
-        """Choose scorer and selector again on the kept prompts. Returns everything tried, best first."""
+    def tune(
+        self,
+        *,
+        unlabelled: Iterable[Any] | str | Path | None = None,
+        teacher: TeacherChoice | Lesson | None = None,
+        answers: str | Path | None = None,
+    ) -> tuple[Trial, ...]:
+        """Choose scorer and selector again on the kept prompts. Returns everything tried, best first.
+
+        A `teacher` labels texts as in `fit`; what an earlier one taught is replaced.
+        """
+        lesson = prepare_lesson(unlabelled, teacher, answers)
         with self._change:
             parts, trials = self._parts.training.tune(self._parts)
-            self._swap(parts)
+            self._swap(parts.teach(lesson))
         return trials
 
     def _swap(self, parts: RouterParts) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ir3de.engines import shards
     from ir3de.evaluation import accuracy, frontier, prompts, proof, replay, report, threshold
     from ir3de.files import formats, ledger, router_folder, sources, streams
-    from ir3de.fitting import domains, outcomes, saving
+    from ir3de.fitting import domains, lessons, outcomes, saving
     from ir3de.routing import explanation, html
     from ir3de.scorers import arithmetic, registry
     from ir3de.statistics import contributions, sample
@@ -31,7 +31,7 @@ PACKAGES = {
     ".engines": "shards",
     ".evaluation": "accuracy frontier prompts proof replay report threshold",
     ".files": "formats ledger router_folder sources streams",
-    ".fitting": "domains outcomes saving",
+    ".fitting": "domains lessons outcomes saving",
     ".routing": "explanation html",
     ".scorers": "arithmetic registry",
     ".statistics": "contributions sample",

@@ -154,6 +154,7 @@ def _subtract(one: Trial, other: Trial, name: str) -> str:
 # a change -----------------------------------------------------------------------------------------------------------
 
 MAX_PROMPT_CHARACTERS = 60
+KNOWN_TO_TEACHER = "a teacher knew the labels of these prompts, so the accuracies after it are too good"
 
 
 def view_change(document: Mapping[str, Any]) -> Iterator[Block]:

@@ -19,6 +19,7 @@ from ir3de.cli.options import refuse_existing
 from ir3de.cli.outcomes import view_means
 from ir3de.cli.output import Block, Output, hint, saved_line
 from ir3de.cli.proof import (
+    KNOWN_TO_TEACHER,
     Proven,
     describe_choice,
     trials_table,
@@ -27,6 +28,7 @@ from ir3de.cli.proof import (
     why_chosen,
     write_serve_command,
 )  # fmt: skip
+from ir3de.cli.teaching import view_teaching
 
 
 def load_router(path: Path) -> ir3de.Router:
@@ -94,6 +96,7 @@ def save_and_report(
         saved |= {"experts": list(router.experts), **{key: header[key] for key in ("calibration", "policy")}}
         saved |= {"trials": list(router.trials), "counted": [domain.to_dict() for domain in counted]}
         saved |= {} if repeats is None else {"repeats": repeats.to_dict()}
+        saved |= {} if router.teaching is None else {"teaching": router.teaching.to_dict()}
         saved |= {**solved, **({} if proven is None else {"proof": proven.to_dict()})}
         out.json(saved)
         if counted:
@@ -133,8 +136,11 @@ def _view_fit(
     elif "change" in document:
         if router.kind == "domains":  # an outcome router has no kept prompts to compare
             yield from view_change(document["change"])
+            if router.teaching is not None and router.teaching.is_used:
+                yield line((KNOWN_TO_TEACHER, FAINT))
     elif header.get("chosen_by") == "fit" and (choice := describe_choice(router.trials, header["reason"])):
         yield from (line((choice, "")), "")
+    yield from view_teaching(router)
     many, names = len(router.experts), f"{type(router.scorer).__name__}, {type(router.selector).__name__}"
     yield line((f"fitted {many} expert{'s' * (many > 1)} in {seconds:.2f} s", ""), (f"  {names}", FAINT))
     yield from view_confidence(router)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, cast
 
 from ir3de.embedding import Embedding
 from ir3de.engines.engine import Counting
@@ -30,6 +30,8 @@ from ir3de.statistics.domain import Statistics
 if TYPE_CHECKING:  # a process that only routes does not import them
     from ir3de.fitting.calibration import HeldOut
     from ir3de.fitting.encoded_prompts import EncodedPrompts
+    from ir3de.fitting.lessons import Lesson
+    from ir3de.fitting.teaching_report import Teaching
     from ir3de.fitting.tuning import ConfidenceModel, Trial
 
 Background: TypeAlias = Callable[[], "Statistics | None"]
@@ -54,6 +56,7 @@ class DomainTraining:
     validation: Validation = field(default_factory=Validation)
     held_out: Callable[[], HeldOut] | None = field(default=None, compare=False)  # the prompts behind the confidence
     encoded: EncodedPrompts | None = field(default=None, compare=False)  # where the router has an encoder
+    teaching: Teaching | None = field(default=None, compare=False)  # what the last teacher brought
 
     def outcomes(self) -> NoReturn:
         raise InputError(
@@ -117,7 +120,33 @@ class DomainTraining:
             fitted = fit.choose()
         else:  # a fit with this selector takes the closed form
             fitted = fit.with_scorer(Blend())
-        return parts.change(*fitted, amended.entries)
+        return parts.change(fitted[0], self._keep_teaching(fitted[1]), amended.entries)
+
+    def _keep_teaching(self, changed: DomainTraining) -> DomainTraining:
+        """The report of the teacher stays as long as any of its labels do."""
+        is_taught = any(held.taught_prompts for held in changed.holdings().values())
+        return replace(changed, teaching=self.teaching if is_taught else None)
+
+    def teach(
+        self, parts: RouterParts, lesson: Lesson, names: Sequence[str] | None, scorer: ScorerChoice | None
+    ) -> RouterParts:
+        """Let a teacher label texts, for some experts or for all: then what an earlier one taught is replaced."""
+        from ir3de.fitting.teaching import find_taught
+
+        change: ScorerChoice = scorer or ("keep" if self.chosen_by == "caller" else "choose")
+        now = self._now(parts)
+        for name, held in self.holdings().items() if names is None else ():
+            for one in held.contributions:
+                now = now.remove_part(name, one.id) if one.is_taught else now
+        plain = self._change(parts, now, change) if now.entries else parts
+        training = cast(DomainTraining, plain.training)
+        found = find_taught(plain, training._hold_out(plain), lesson, names)
+        if found.contributions:
+            now = replace(now, entries=())
+            for name, one in found.contributions.items():
+                now = now.give(Gift(name, one), self.recipe(name), parts.embedding())
+            plain = training._change(plain, now, change)
+        return replace(plain, training=replace(cast(DomainTraining, plain.training), teaching=found.report))
 
     def _follow(self, parts: RouterParts, after: Mapping[str, Statistics]) -> EncodedPrompts | None:
         """The vectors of the prompts after a change; None for a router without an encoder."""
@@ -145,8 +174,8 @@ class DomainTraining:
     def tune(self, parts: RouterParts) -> tuple[RouterParts, tuple[Trial, ...]]:
         now, rules = self._now(parts), parts.compiled.rules
         fit = DomainFit(now.statistics, now.holdings, parts.embedding(), rules, self.background, self.encoded)
-        fitted, trials = fit.tune()
-        return parts.change(*fitted, [Change.now("tune")]), trials
+        (compiled, training), trials = fit.tune()
+        return parts.change(compiled, self._keep_teaching(training), [Change.now("tune")]), trials
 
     def replace_statistics(self, parts: RouterParts, statistics: Mapping[str, Statistics]) -> RouterParts:
         """Parameters that depend on the number of prompts alone are computed again."""
@@ -202,13 +231,17 @@ class DomainTraining:
         fit = DomainFit(self.statistics(), {}, embedding, rules, self.background, self.encoded)
         return fit.with_scorer(self.scorer)[0]
 
-    def decide_kept(self, parts: RouterParts) -> list[KeptPrompt]:
+    def _hold_out(self, parts: RouterParts) -> HeldOut | None:
+        """The evidence for kept prompts from fits without them; None if none can be held out."""
         from ir3de.fitting.tuning import ConfidenceSetting
 
+        domains, selector = list(self.statistics().values()), parts.compiled.rules.selector
+        known = domains, parts.embedding(), self.scorer, selector, self.background()
+        return self.held_out() if self.held_out else ConfidenceSetting(*known).score_again()
+
+    def decide_kept(self, parts: RouterParts) -> list[KeptPrompt]:
         rules, statistics = parts.compiled.rules, self.statistics()
-        known = list(statistics.values()), parts.embedding(), self.scorer, rules.selector, self.background()
-        held = self.held_out() if self.held_out else ConfidenceSetting(*known).score_again()
-        if held is None:
+        if (held := self._hold_out(parts)) is None:
             return []
         prompts = {name: own.sample.split() for name, own in statistics.items() if own.sample is not None}
         both = zip(held.experts.tolist(), held.places.tolist(), held.decide(rules), strict=True)
@@ -350,6 +383,7 @@ def fit_domains(
     keep_sample: bool,
     counting: Counting,
     encoded: EncodedPrompts | None = None,
+    lesson: Lesson | None = None,
 ) -> RouterParts:
     """Count, fit and compile a new router. Without a scorer, the fit chooses one. `encoded` has no prompts yet."""
     known = Constant(count_background(background, embedding))
@@ -363,4 +397,4 @@ def fit_domains(
         changes.append(Change.now("tune"))
     else:
         compiled, training = fit.choose() if scorer is None else fit.with_scorer(scorer)
-    return RouterParts.create(compiled, embedding, training, changes)
+    return RouterParts.create(compiled, embedding, training, changes).teach(lesson)

@@ -112,8 +112,8 @@ class Amendment:
         total = given.total if known is None else known + given.total
         action: Action = "add" if known is None else "merge"
         before, after = None if known is None else known.digest, total.digest
-        entries = [Change.now(action, expert=name, given=one, before=before, after=after) for one in given.entries]
-        return Amendment({**self.statistics, name: total}, {**self.holdings, name: holding}, entries)
+        changes = [Change.now(action, expert=name, given=one, before=before, after=after) for one in given.entries]
+        return Amendment({**self.statistics, name: total}, {**self.holdings, name: holding}, [*self.entries, *changes])
 
     def remove_experts(self, names: Sequence[str]) -> Amendment:
         """Remove experts. Each of their contributions has an entry of its own, for its owner."""
@@ -133,7 +133,7 @@ class Amendment:
         rest = before.without_sample() - taken.without_sample()
         after = replace(rest, sample=left.sample() if gone.kept else before.sample)
         entry = Change.now("remove", expert=name, given=gone.given, before=before.digest, after=after.digest)
-        return Amendment({**self.statistics, name: after}, {**self.holdings, name: left}, [entry])
+        return Amendment({**self.statistics, name: after}, {**self.holdings, name: left}, [*self.entries, entry])
 
 
 def add_statistics(*parts: Statistics | None) -> Statistics | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ir3de.embedding import Embedding, Tokenizer
 from ir3de.files.ledger import History
@@ -17,6 +17,9 @@ from ir3de.selectors import Selector
 from ir3de.statistics import Statistics
 from ir3de.statistics.contributions import Contribution, Holding
 from ir3de.statistics.outcomes import Outcomes
+
+if TYPE_CHECKING:
+    from ir3de.fitting.teaching_report import Teaching
 
 
 class RouterFacts:
@@ -49,6 +52,11 @@ class RouterFacts:
     def trials(self) -> tuple[Mapping[str, Any], ...]:
         """What the last tuning or choice of a scorer tried, best first; empty without one."""
         return self._parts.training.trials
+
+    @property
+    def teaching(self) -> Teaching | None:
+        """What a teacher labelled and brought; None without one."""
+        return self._parts.training.teaching
 
     @property
     def selector(self) -> Selector:

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,6 +29,9 @@ from ir3de.files.atomic import find_kind
 from ir3de.files.ledger import Change
 from ir3de.statistics.counting import collect
 from ir3de.statistics.domain import Statistics
+
+if TYPE_CHECKING:
+    from ir3de.fitting.lessons import Lesson
 
 
 def split_by_label(
@@ -111,6 +114,15 @@ def _refuse_unique(given: Any, found: Mapping[str, list[str]], label: str | None
         f"{describe_unique(found, label)}. {advice} If each row is meant to be an expert of its own, pass "
         "ir3de.corpora.read_labelled(data, label=…), which takes all labels"
     )
+
+
+def prepare_lesson(unlabelled: Any, teacher: Any, answers: Any = None, descriptions: Any = None) -> Lesson | None:
+    """What a teacher is to label; None without one. What is wrong is rejected before anything is counted."""
+    if unlabelled is None and teacher is None and answers is None:
+        return None
+    from ir3de.fitting.lessons import check_lesson  # a fit without a teacher does not import it
+
+    return check_lesson(unlabelled, teacher, answers, descriptions)
 
 
 @dataclass(frozen=True)

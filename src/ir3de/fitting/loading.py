@@ -49,6 +49,7 @@ from ir3de.fitting.opinion_files import read_opinion, restore_vectors
 from ir3de.fitting.outcomes import OutcomeTraining
 from ir3de.fitting.parts import RouterParts, TrainingData
 from ir3de.fitting.saving import GRAM, GRAM_VERSION
+from ir3de.fitting.teaching_report import Teaching
 from ir3de.policies import AssumedCalibration, Calibration, Familiarity, Membership, Policy
 from ir3de.routing.compiled import CompiledRouter
 from ir3de.routing.rules import DecisionRules
@@ -272,6 +273,7 @@ def _restore_domains(
         _restore_windows(header),
         lru_cache(maxsize=1)(partial(_read_background, folder, header, embedding)),
         encoded=restore_vectors(folder, header),
+        teaching=Teaching(**header["teaching"]) if "teaching" in header else None,
     )
     assumed = header.get("assumed_calibration")  # earlier versions had none
     return training, Probabilities(

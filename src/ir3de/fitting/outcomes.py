@@ -44,6 +44,7 @@ from ir3de.statistics.outcomes import (
 )
 
 if TYPE_CHECKING:  # a process that only routes does not import it
+    from ir3de.fitting.lessons import Lesson
     from ir3de.fitting.quality import Quality
 
 CHUNK_ROWS = 4_096
@@ -61,6 +62,7 @@ class OutcomeTraining:
     guard: bool = True  # replace routing that is worse than the best single model by that model
     kind: Kind = "outcomes"
     trials: tuple[Mapping[str, Any], ...] = ()
+    teaching: None = None
 
     def statistics(self) -> NoReturn:
         self._refuse("it has no statistics of domains, but router.outcomes")
@@ -103,6 +105,11 @@ class OutcomeTraining:
         for name in names:
             outcomes = outcomes.without(name)
         return self._change(parts, outcomes, [Change.now("remove", expert=name) for name in names])
+
+    def teach(
+        self, parts: RouterParts, lesson: Lesson, names: Sequence[str] | None, scorer: ScorerChoice | None
+    ) -> NoReturn:
+        self._refuse("a teacher labels texts, and outcomes have scores instead of labels")
 
     def tune(self, parts: RouterParts) -> NoReturn:
         self._refuse("there is nothing to tune, its shrinkage is cross-validated at every fit")

@@ -30,6 +30,8 @@ from ir3de.statistics.domain import Statistics
 from ir3de.statistics.outcomes import Outcomes
 
 if TYPE_CHECKING:  # a process that only routes does not import it
+    from ir3de.fitting.lessons import Lesson
+    from ir3de.fitting.teaching_report import Teaching
     from ir3de.fitting.tuning import Trial
 
 Kind = Literal["domains", "outcomes"]
@@ -101,6 +103,8 @@ class TrainingData(Protocol):
     @property
     def holdings(self) -> Callable[[], Mapping[str, Holding]]: ...
     @property
+    def teaching(self) -> Teaching | None: ...
+    @property
     def outcomes(self) -> Callable[[], Outcomes]: ...
 
     # as they were counted, before tuning recounted the prompts in other windows
@@ -111,6 +115,9 @@ class TrainingData(Protocol):
         self, parts: RouterParts, names: Sequence[str], contribution: str | None, scorer: ScorerChoice
     ) -> RouterParts: ...
     def tune(self, parts: RouterParts) -> tuple[RouterParts, tuple[Trial, ...]]: ...
+    def teach(
+        self, parts: RouterParts, lesson: Lesson, names: Sequence[str] | None, scorer: ScorerChoice | None
+    ) -> RouterParts: ...
     def recipe(self, name: str | None) -> Recipe: ...
     # the same scorer, rules and confidence, fitted to other statistics of the same experts
     def replace_statistics(self, parts: RouterParts, statistics: Mapping[str, Statistics]) -> RouterParts: ...
@@ -164,6 +171,12 @@ class RouterParts:
         """The parts without these experts, or without one contribution of an expert."""
         found = check_removal(names, self.compiled.experts, contribution)
         return self.training.remove(self, found, contribution, scorer)
+
+    def teach(
+        self, lesson: Lesson | None, names: Sequence[str] | None = None, scorer: ScorerChoice | None = None
+    ) -> RouterParts:
+        """The parts with what a teacher labels, if there is one."""
+        return self if lesson is None else self.training.teach(self, lesson, names, scorer)
 
     def with_selector(self, selector: Selector) -> RouterParts:
         """The same fit with another selector, which later changes keep."""

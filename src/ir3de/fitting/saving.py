@@ -154,6 +154,7 @@ def _describe_domains(
         "reason": training.reason,
         **({} if assumed is None else {"assumed_calibration": asdict(assumed)}),
         **describe_opinion(router.compiled.rules.opinion, None if serving else training.encoded, experts, parts),
+        **({"teaching": teaching.to_dict()} if (teaching := training.teaching) and teaching.is_used else {}),
     }
 
 

@@ -18,6 +18,7 @@ from ir3de.cli.domains import GivenDomains, described_domains
 from ir3de.cli.outcomes import GivenOutcomes
 from ir3de.cli.output import Output, hint, solving
 from ir3de.cli.saving import changing, load_router, save_and_report
+from ir3de.cli.teaching import GivenTeacher, teacher_options
 from ir3de.errors import InputError, UnknownExpertError, name_some
 
 scorer_choice_option = click.option(
@@ -55,6 +56,7 @@ def add_outcomes(
 @options.no_sample_option
 @cost_options
 @click.option("--merge", is_flag=True, help="Give more texts to experts that the router has already.")
+@teacher_options
 @scorer_choice_option
 @options.device_option
 @options.output_options
@@ -68,6 +70,7 @@ def add(
     no_sample: bool,
     costs: GivenCosts,
     merge: bool,
+    taught: GivenTeacher,
     scorer_choice: lib.domains.ScorerChoice,
     device: str | None,
     out: Output,
@@ -77,13 +80,15 @@ def add(
     The texts of the other experts are not read again. The result is exactly the router that a fit from all the counts
     with this scorer would give; with --scorer choose, the one that the fit itself would give. Printed are accuracy and
     confidence before and after, and which kept prompts go elsewhere. PATH, --label and NAME=PATH are as in `ir3de fit`.
-    With --outcomes, add models to an outcome router, from rows with their scores.
+    With --teacher, a new expert also gets the texts of --unlabelled that the teacher gives to it. With --outcomes, add
+    models to an outcome router, from rows with their scores.
 
     \b
     Examples:
       ir3de add router cooking=recipes.jsonl
       ir3de add router cooking --describe cooking="recipes, baking, kitchen tools"
       ir3de add router cooking=recipes.jsonl --scorer choose
+      ir3de add router cooking=recipes.jsonl --unlabelled traffic.jsonl --teacher minilm-l6
       ir3de add router --merge law=new-cases.csv
       ir3de add router --merge new.csv --label team
       ir3de add router --outcomes new-model.jsonl
@@ -94,6 +99,9 @@ def add(
     router.recipe()  # rejects a router whose models are added with --outcomes
     given_texts = domains.read_to_count(texts, counting, descriptions, out)
     _check_names(router, given_texts, merge=merge)
+    if taught and (merge or len(given_texts) > 1):
+        raise click.UsageError("--teacher labels texts for one new expert: name only that one, without --merge")
+    lesson = taught.prepare(router_path, texts, out)
     experts = dict.fromkeys((*router.experts, *given_texts))
     costs = complete_costs(costs, experts, router.policy.costs, before=router.experts)
     check_sources(given_texts)
@@ -104,12 +112,13 @@ def add(
         how["keep_sample"] = recipe.keep_sample and not no_sample
         counted.append(count_domain(name, paths, router.embedding, texts, out, description=about, **how))
     begun = perf_counter()
-    with changing(router_path) as router:
+    with taught.labelling(router_path), changing(router_path) as router:
         before = copy(router)
         with solving(out, arithmetic):
             for domain in counted:
                 change = router.merge if merge else router.add
                 how = {"keep_sample": False if no_sample else None, "scorer": scorer_choice}
+                how |= {} if lesson is None else {"teacher": lesson}
                 change(domain.name, domain.domain, description=domain.description, **how)
         router = router.with_policy(router.policy.with_changes(costs, {}))
         save_and_report(out, router, [router_path.expanduser()], perf_counter() - begun, counted, before=before)

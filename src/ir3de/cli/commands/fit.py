@@ -23,6 +23,7 @@ from ir3de.cli.outcomes import GivenOutcomes, describe_reached
 from ir3de.cli.output import Output, solving
 from ir3de.cli.proof import prove_fit
 from ir3de.cli.saving import free_folders, save_and_report
+from ir3de.cli.teaching import GivenTeacher, teacher_options
 
 if TYPE_CHECKING:
     Choice = click.Choice[str]
@@ -119,6 +120,7 @@ def fit_outcomes(
     metavar="PATH",
     help="Prompts that belong to none of the experts; may be repeated.  [default: a built-in set]",
 )
+@teacher_options
 @cost_options
 @click.option(
     "--no-proof",
@@ -154,6 +156,7 @@ def fit(
     k: int | None,
     default: str | None,
     background: tuple[str, ...],
+    taught: GivenTeacher,
     costs: GivenCosts,
     no_proof: bool,
     holdout: float | None,
@@ -185,6 +188,10 @@ def fit(
     and the value of more prompts. --no-proof skips that. With --holdout, some prompts are kept out of the fit, and the
     router is measured on those; `ir3de eval --holdout` finds them again. The texts are then held in memory.
 
+    --teacher labels the texts of --unlabelled, and the router learns from these labels too, if they help on labelled
+    prompts that are held out. What was taught is a contribution of its own: `ir3de remove ROUTER NAME --contribution
+    taught` takes it out.
+
     With --outcomes, the experts are the models that have scores in the rows. Larger scores are better, and scores may
     be missing. The router then names the model with the largest expected score. Only the options --text,
     --embedding, --default, --serving, --force, the costs and --strong-share can be combined with --outcomes.
@@ -200,6 +207,7 @@ def fit(
       ir3de fit router maths=maths.jsonl law=statutes/ --tune
       ir3de fit router maths=maths.jsonl law=statutes/ --holdout 0.2
       ir3de fit router maths=maths.jsonl law --describe law="contracts, courts, tenancy"
+      ir3de fit router few.csv --label team --unlabelled traffic.jsonl --teacher minilm-l6
       ir3de fit router --outcomes answers.jsonl --score-field accuracy
       ir3de fit router --outcomes answers.jsonl --strong-share 0.3
     """
@@ -217,6 +225,7 @@ def fit(
     domains.check(texts.field, descriptions)
     domains.check_counting(counting)
     folders = free_folders(router_path, serving, force=force)
+    lesson = taught.prepare(router_path, texts, out)
     given_texts = domains.read_to_count(texts, counting, descriptions, out)
     if not unique_labels:
         domains.check_labels(given_texts, texts.field)
@@ -240,17 +249,18 @@ def fit(
     if background:
         common["background"] = count_background(background, embedding, texts, out, counting)
     begun = perf_counter()
-    with solving(out, arithmetic):
-        if tune and texts.cap is None:
-            router = ir3de.Router.fit(given, **common, tune=True)
-        else:
-            chosen: Any = {"scorer": strategies[0], "selector": strategies[1], "keep_sample": not no_sample}
-            router = ir3de.Router.fit(given, **common, **chosen)
-            if tune:  # the selector brings the cap
-                router.tune()
-    seconds = perf_counter() - begun
-    prove = None if no_proof else partial(prove_fit, router, out, **measured)
-    save_and_report(out, router, folders, seconds, counted, tuned=tune, prove=prove, repeats=repeats)
+    with taught.labelling(router_path):
+        with solving(out, arithmetic):
+            if tune and texts.cap is None:
+                router = ir3de.Router.fit(given, **common, tune=True, teacher=lesson)
+            else:
+                chosen: Any = {"scorer": strategies[0], "selector": strategies[1], "keep_sample": not no_sample}
+                router = ir3de.Router.fit(given, **common, **chosen, teacher=None if tune else lesson)
+                if tune:  # the selector brings the cap
+                    router.tune(teacher=lesson)
+        seconds = perf_counter() - begun
+        prove = None if no_proof else partial(prove_fit, router, out, **measured)
+        save_and_report(out, router, folders, seconds, counted, tuned=tune, prove=prove, repeats=repeats)
 
 
 def _check_tunable(given: Mapping[str, object], no_sample: bool) -> None:

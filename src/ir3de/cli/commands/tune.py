@@ -19,6 +19,7 @@ from ir3de.cli.outcomes import describe_reached, describe_share
 from ir3de.cli.output import Block, Output, Result, hint, solving, table
 from ir3de.cli.proof import in_few_words, trials_table, view_change, why_chosen
 from ir3de.cli.saving import changing, free_folders, load_router, measure_change, view_confidence
+from ir3de.cli.teaching import GivenTeacher, teacher_options, view_teaching
 from ir3de.errors import UnknownExpertError, name_some
 
 SHARE_ACCEPTS = (
@@ -33,9 +34,16 @@ COMPARED_ERROR_RATES = (0.01, 0.02, 0.05, 0.1)
 @click.option("--label", hidden=True)
 @click.option("--text", hidden=True)
 @click.option("--output", type=click.Path(path_type=Path), help="Save the tuned router here; ROUTER stays as it is.")
+@teacher_options
 @options.output_options
 def tune(
-    router_path: Path, sources: tuple[str, ...], label: str | None, text: str | None, output: Path | None, out: Output
+    router_path: Path,
+    sources: tuple[str, ...],
+    label: str | None,
+    text: str | None,
+    output: Path | None,
+    taught: GivenTeacher,
+    out: Output,
 ) -> None:
     """Choose scorer and selector by cross-validation.
 
@@ -46,21 +54,28 @@ def tune(
     only if the choice is clearly more accurate: the 95 % interval of the difference is above zero. --output saves the
     tuned router elsewhere in any case, with the table of all trials.
 
+    With --teacher, the texts of --unlabelled are labelled first, as in `ir3de fit`; what an earlier teacher taught is
+    replaced. ROUTER is then replaced if the labels help on labelled prompts that are held out.
+
     \b
     Examples:
       ir3de tune router
+      ir3de tune router --unlabelled traffic.jsonl --teacher minilm-l6
       ir3de tune router --output tuned
     """
     if sources or label or text:
         _refuse_texts(router_path, sources)
+    lesson = taught.prepare(router_path, options.TextOptions(), out)
     begun = perf_counter()
     folder = router_path.expanduser() if output is None else free_folders(output, None, force=False)[0]
-    with changing(router_path) as router:
+    with taught.labelling(router_path), changing(router_path) as router:
         at_hand = copy(router)
         with solving(out):
-            router.tune()
+            router.tune(teacher=lesson)
         change = measure_change(out, at_hand, router)
         is_better = change.difference is not None and change.difference.low > 0
+        if (found := router.teaching) is not None and lesson is not None:
+            is_better = found.is_used  # the teacher knew the labels of the prompts that are compared
         if is_saved := output is not None or is_better:
             router.save(folder)
     seconds = perf_counter() - begun
@@ -68,7 +83,9 @@ def tune(
     changed = {"before": before, **after, "changed": before != after, "saved": is_saved, "change": change.to_dict()}
     trials = {"trials": list(router.trials), "seconds": round(seconds, 3)}
     document = {"router": str(folder if is_saved else router_path), **changed, **trials}
+    document |= {} if router.teaching is None else {"teaching": router.teaching.to_dict()}
     out.show(document, _view_tuning(document))
+    out.note(*view_teaching(router))
     if is_saved:
         out.note(*view_confidence(router), hint(f"ir3de calibrate {folder} NAME=PATH…", "next, with held-out prompts:"))
 

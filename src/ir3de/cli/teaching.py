@@ -1,0 +1,106 @@
+"""--teacher: what labels the texts of --unlabelled, what that will cost, and what it brought."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+import ir3de
+from ir3de.cli import lib
+from ir3de.cli.counting import check_sources
+from ir3de.cli.domains import read_prompts
+from ir3de.cli.formats import FAINT, line
+from ir3de.cli.options import TextOptions, gather_options
+from ir3de.cli.output import Block, Output
+
+
+@dataclass(frozen=True)
+class GivenTeacher:
+    """The teacher as it is named on the command line; true if there is one."""
+
+    unlabelled: tuple[str, ...]
+    teacher: str | None
+    answers: Path | None
+    yes: bool
+
+    def __bool__(self) -> bool:
+        return self.teacher is not None
+
+    def prepare(self, router_path: Path, texts: TextOptions, out: Output) -> lib.lessons.Lesson | None:
+        """What the teacher is to label. Rejects what is wrong before anything is read."""
+        if self.teacher is None:
+            if self.unlabelled or self.answers:
+                raise click.UsageError("--unlabelled needs a teacher that labels these texts: add --teacher minilm-l6")
+            return None
+        if not self.unlabelled:
+            raise click.UsageError("--teacher needs texts to label: name them with --unlabelled PATH")
+        check_sources({"unlabelled": self.unlabelled})
+        return lib.lessons.Lesson(
+            lib.lessons.find_teacher(self.teacher),
+            read_prompts("unlabelled", self.unlabelled, texts, out),
+            self.find_answers(router_path),
+            confirm=lambda cost: self._confirm(cost, out),
+        )
+
+    def find_answers(self, router_path: Path) -> Path:
+        """The file that keeps the teacher's answers."""
+        folder = router_path.expanduser()
+        return (self.answers or folder.with_name(f"{folder.name}.answers.jsonl")).expanduser()
+
+    def _confirm(self, cost: dict[str, int], out: Output) -> None:
+        requests, sent, received = (f"{cost[name]:,}" for name in ("requests", "tokens_sent", "tokens_received"))
+        out.remark(f"{self.teacher} will get {requests} requests: about {sent} tokens sent, {received} received")
+        if not self.yes and not out.quiet and not out.as_json and sys.stdin.isatty() and sys.stderr.isatty():
+            click.confirm("start?", default=True, abort=True, err=True)
+
+    @contextmanager
+    def labelling(self, router_path: Path) -> Iterator[None]:
+        """Report what is kept when labelling is stopped. Answers under the usual name go once the router is saved."""
+        try:
+            yield
+        except KeyboardInterrupt as stopped:
+            if stopped.args:
+                click.echo(str(stopped), err=True)
+            raise
+        if self and self.answers is None:
+            self.find_answers(router_path).unlink(missing_ok=True)
+
+
+teacher_options = gather_options(
+    "taught",
+    GivenTeacher,
+    click.option(
+        "--unlabelled",
+        multiple=True,
+        metavar="PATH",
+        help="Texts without labels, such as traffic, for --teacher to label; may be repeated.",
+    ),
+    click.option(
+        "--teacher",
+        metavar="NAME",
+        help="What labels them: a sentence encoder (minilm-l6, a folder, a hub id) or a chat endpoint, "
+        "http://host/v1#model, whose key is in IR3DE_TEACHER_KEY.",
+    ),
+    click.option(
+        "--answers",
+        metavar="PATH",
+        type=click.Path(path_type=Path),
+        help="File that keeps what the teacher answered. If the command is stopped, run it again: it continues from "
+        "there.  [default: ROUTER.answers.jsonl, deleted in the end]",
+    ),
+    click.option("--yes", is_flag=True, help="Start a chat endpoint without asking."),
+)
+
+
+def view_teaching(router: ir3de.Router) -> Iterator[Block]:
+    """What the teacher brought, and the texts that were left out."""
+    if (found := router.teaching) is None:
+        return
+    yield line((found.describe(), "" if found.is_used else "yellow"))
+    if left_out := found.describe_left_out():
+        yield line((left_out, FAINT))
