@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from numbers import Real
 from typing import Any, TypeAlias
 
@@ -28,13 +28,16 @@ __all__ = [
 class Calibration:
     """Turns evidence into probabilities: p = softmax(scale · tokens^growth · evidence).
 
-    `growth` is how much longer prompts raise the confidence: 0 for none, 1 as if all tokens were independent.
+    `growth` is how much longer prompts raise the confidence: 0 for none, 1 as if all tokens were independent. `most`
+    is the largest probability of each expert where some have few prompts; it is empty elsewhere.
     """
 
     scale: float
     growth: float = 0.0
+    most: tuple[float, ...] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "most", tuple(self.most))
         if not (math.isfinite(self.scale) and self.scale > 0 and math.isfinite(self.growth)):
             raise InputError(f"a calibration is a positive scale and a growth, found {self.scale} and {self.growth}")
 
@@ -43,6 +46,18 @@ class Calibration:
         powers = [exp(sharpness * (value - best)) for value in evidence]
         share = 1.0 / math.fsum(powers)  # the same in every order of the experts
         return [power * share for power in powers]
+
+    def limit(self, values: list[float]) -> list[float]:
+        """Probabilities of which none exceeds `most`; the others share evenly what is above it."""
+        best = max(range(len(values)), key=values.__getitem__)
+        if not self.most or len(values) < 2 or values[best] <= self.most[best]:
+            return values
+        share = (values[best] - self.most[best]) / (len(values) - 1)
+        return [self.most[best] if place == best else value + share for place, value in enumerate(values)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {name: value for name, value in asdict(self).items() if value != ()}
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ def test_descriptions_alone_are_no_reason_to_be_sure(described: Router) -> None:
     inside, outside = (list_confidences(described, own) for own in ([text for _, text in pairs], prompts["history"]))
     right = [described.route(text).best == name for name, text in pairs]
     mean = sum(inside) / len(inside)
-    assert not described.calibrated and max(inside + outside) < 0.65
+    assert not described.calibrated and max(inside + outside) < 5 / 6  # as after four prompts of each
     assert sum(outside) / len(outside) < mean
     assert mean == pytest.approx(sum(right) / len(right), abs=0.1)
 

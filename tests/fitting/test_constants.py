@@ -121,14 +121,16 @@ def test_tokens_are_taken_to_spread_as_wide_as_the_tail_of_short_prompts(widenin
 # folds ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("number", "folds"), [(5, 5), (199, 5), (200, 3)])
-def test_five_folds_below_200_prompts_and_three_from_there(number: int, folds: int) -> None:
+@pytest.mark.parametrize(("number", "folds"), [(30, 5), (199, 5), (200, 3)])
+def test_ten_folds_below_30_prompts_five_below_200_and_three_from_there(number: int, folds: int) -> None:
     large = counted([f"prove {index} is prime" for index in range(number)], keep_sample=True)
-    small = counted(["the court", "a contract"], keep_sample=True)
+    small = counted([f"the court of {index}" for index in range(30)], keep_sample=True)
     assert len(make_folds([large, small], tiny.embedding())) == folds
+    fewer = counted([f"the court of {index}" for index in range(29)], keep_sample=True)
+    assert len(make_folds([large, fewer], tiny.embedding())) == (10 if folds == 5 else 3)
 
 
-@pytest.mark.parametrize(("domains", "folds"), [(100, 5), (101, 3)])
+@pytest.mark.parametrize(("domains", "folds"), [(100, 10), (101, 3)])
 def test_three_folds_of_more_than_100_domains(domains: int, folds: int) -> None:
     first = counted([f"prove {index}" for index in range(10)], keep_sample=True, prompt_sums=False)
     other = counted(["the court", "a contract"], keep_sample=True, prompt_sums=False)

@@ -162,10 +162,14 @@ def test_at_most_two_in_a_hundred_of_the_own_prompts_are_out_of_domain(number: i
     assert np.mean([decision.out_of_domain for decision in strange]) > 0.5
 
 
-def test_too_few_prompts_call_nothing_out_of_domain() -> None:
-    few, enough = (tiny.router(number) for number in (16, 17))  # 48 and 51 prompts held out: 2 % of 51 is one
-    assert not few.route("\x01\x02\x03\x04" * 9).out_of_domain and few.route("\x01\x02\x03\x04" * 9).in_domain < 0.1
-    assert enough.route("\x01\x02\x03\x04" * 9).out_of_domain
+@pytest.mark.parametrize("number", [2, 6, 16, 17])  # 48 and 51 prompts held out: 2 % of 51 is one
+def test_also_few_prompts_tell_what_is_clearly_out_of_domain(number: int) -> None:
+    router = tiny.router(number)
+    assert router.route("\x01\x02\x03\x04" * 9).out_of_domain
+    new = [text for name in tiny.DOMAINS for text in tiny.sentences(name, 100, seed=7)]
+    assert np.mean([decision.out_of_domain for decision in router.route_batch(new)]) < 0.05
+    kept = [kept.decision.out_of_domain for kept in router.route_kept()]
+    assert sum(kept) <= 0.02 * (len(kept) + 1)
 
 
 def test_the_same_prompts_give_the_same_membership() -> None:

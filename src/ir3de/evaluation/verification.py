@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ir3de.errors import IR3DEError
 from ir3de.files import router_folder
@@ -178,13 +180,16 @@ def _difference(found: Table, again: Table) -> float:
 def _alike(one: DecisionRules, other: DecisionRules) -> bool:
     """Whether values were learnt from the same prompts, up to what another machine's BLAS may differ by."""
     number, learnt = len(one.experts), ("calibration", "familiarity", "membership")
-    pairs = [tuple((found := getattr(rules, part)) and astuple(found) for rules in (one, other)) for part in learnt]
+    both = ([getattr(rules, part) for part in learnt] for rules in (one, other))
+    pairs = [tuple(found and np.hstack(astuple(found)) for found in pair) for pair in zip(*both, strict=True)]
     pairs.append((one.valuation.tally_nothing(number), other.valuation.tally_nothing(number)))
-    return all(
-        mine is theirs
-        or (mine is not None and theirs is not None and np.allclose(mine, theirs, rtol=CALIBRATION_TOLERANCE, atol=0))
-        for mine, theirs in pairs
-    )
+    return all(mine is theirs or _are_close(mine, theirs) for mine, theirs in pairs)
+
+
+def _are_close(one: npt.NDArray[Any] | None, other: npt.NDArray[Any] | None) -> bool:
+    if one is None or other is None or len(one) != len(other):
+        return False
+    return np.allclose(one, other, rtol=CALIBRATION_TOLERANCE, atol=0)
 
 
 def _receipt(receipt: Entry, router: RouterParts, digest: str, contribution: Contribution | None) -> Iterator[Check]:

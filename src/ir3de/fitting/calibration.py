@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de.fitting.folds import Fold, HeldOutPrompts, Indices, mean_rows
+from ir3de.fitting.inputs import list_carriers
 from ir3de.policies import AssumedCalibration, Calibration, Familiarity
 from ir3de.routing.compiled import read_tallies
 from ir3de.routing.decision import Decision
@@ -274,20 +275,46 @@ class HeldOut:
         return read_tallies(rules, tallies, self.tokens.tolist(), self.counted.tolist())
 
 
-PRIOR_PROMPTS = 20  # the weight of even odds for all experts: a description counts as many
+FEW_PROMPTS = 30  # of an expert: with fewer, its probability has a limit
+DESCRIPTION_PROMPTS = 4  # that a description teaches as much as: docs/few-prompts.md
+PRIOR_PROMPTS = 20  # the weight of even odds for all experts where no prompts are kept
 ENOUGH_PROMPTS = 1_000  # of every expert: from then on, the shares are used unchanged
 USUAL_TOKENS = 64  # of a prompt whose shares are used unchanged
 GROWTH = 0.5  # the chance in a mean over n tokens shrinks with √n, so short prompts have less weight
 
 
+def limit_probability(domain: Statistics) -> float:
+    """The largest probability that an expert with few prompts may have: (n + 1)/(n + 2), Laplace's rule of succession.
+
+    Had all of its n prompts been right when they were held out, the next one would be right with that probability.
+    """
+    n = count_few(domain)
+    return (n + 1) / (n + 2) if n < FEW_PROMPTS else 1.0
+
+
+def count_few(domain: Statistics) -> int:
+    """The kept prompts of an expert, and those that its description teaches as much as."""
+    kept = len(domain.sample or ())
+    return kept + DESCRIPTION_PROMPTS * (domain.prompts - kept >= len(list_carriers()))
+
+
+def limit_calibration(calibration: Calibration, domains: Sequence[Statistics]) -> Calibration:
+    """The calibration with the limits of these experts; as it is where none has few prompts."""
+    most = tuple(map(limit_probability, domains))
+    return replace(calibration, most=most) if min(most) < 1.0 else calibration
+
+
 def assume_calibration(domains: Collection[Statistics], selector: Selector) -> AssumedCalibration | None:
     """The calibration where no prompts can be held out and the smallest expert has n; None where all have many.
 
-    As after n prompts and a Dirichlet prior of 20 for even odds: p = (n · p + 20 / C) / (n + 20). Fractions of votes
-    are not changed.
+    As after n prompts and a Dirichlet prior of 20 for even odds: p = (n · p + 20 / C) / (n + 20). Where all prompts are
+    kept, and are one of each expert or its description, p is drawn so far that a certain one reaches the limit of the
+    smallest expert. Fractions of votes are not changed.
     """
-    fewest = min(domain.prompts for domain in domains)
+    fewest, experts = min(domain.prompts for domain in domains), len(domains)
     if not isinstance(selector, Average) or fewest >= ENOUGH_PROMPTS:
         return None
-    scale, trust = selector.sharpness / math.sqrt(USUAL_TOKENS), fewest / (fewest + PRIOR_PROMPTS)
-    return AssumedCalibration(scale, GROWTH, trust)
+    trust = fewest / (fewest + PRIOR_PROMPTS)
+    if experts > 1 and all(domain.sample is not None for domain in domains):
+        trust = (min(map(limit_probability, domains)) - 1 / experts) / (1 - 1 / experts)
+    return AssumedCalibration(selector.sharpness / math.sqrt(USUAL_TOKENS), GROWTH, trust=trust)

@@ -30,6 +30,9 @@ SHORT_TOKENS = 32  # of a shortened prompt
 MAX_CACHED_WIDTH = 1_024  # of the embedding: wider vectors are computed again, so that memory stays bounded
 CACHE = "prompts"  # key of `Statistics.derived`
 FEW_PROMPTS = 200  # per domain: with fewer, there are five folds, which leave more prompts to train on
+VERY_FEW_PROMPTS = (
+    30  # of some domain: with fewer, there are ten folds, which leave one prompt in ten out, or one alone
+)
 FEW_DOMAINS = 100  # with more, there are always three folds
 MAX_PROMPTS = 6_000  # held out in all, so that hundreds of experts take no longer than five
 MAX_TOKENS = 1_000_000
@@ -144,7 +147,9 @@ class Deal:
         self.count = 0  # there is no fold when no domain has two prompts, or one has no sample
         if largest < 2 or any(domain.sample is None for domain in domains):
             return
-        self.count = 5 if largest < FEW_PROMPTS and len(domains) <= FEW_DOMAINS else 3
+        self.count = 3
+        if largest < FEW_PROMPTS and len(domains) <= FEW_DOMAINS:
+            self.count = 10 if min(len(sample) for sample in samples) < VERY_FEW_PROMPTS else 5
         both = zip(domains, samples, strict=True)
         self.prompts = [SampledPrompts.prepare(domain, sample, embedding, longest) for domain, sample in both]
         self.seen = np.flatnonzero(np.any([domain.histogram > 0 for domain in domains], axis=0))

@@ -93,7 +93,7 @@ def _describe(router: RouterParts, parts: Parts, serving: bool) -> Described:
         "experts": experts,
         "default": None if compiled.default is None else compiled.experts[compiled.default],
         "selector": SELECTORS.describe(compiled.selector),
-        "calibration": None if rules.calibration is None else asdict(rules.calibration),
+        "calibration": None if rules.calibration is None else rules.calibration.to_dict(),
         "familiarity": None if rules.familiarity is None else asdict(rules.familiarity),
         "membership": None if rules.membership is None else asdict(rules.membership),
         "policy": rules.policy.to_dict(),
@@ -152,7 +152,7 @@ def _describe_domains(
         "tuned": training.chosen_by == "tuning",
         "chosen_by": training.chosen_by,
         "reason": training.reason,
-        **({} if assumed is None else {"assumed_calibration": asdict(assumed)}),
+        **({} if assumed is None else {"assumed_calibration": assumed.to_dict()}),
         **describe_opinion(router.compiled.rules.opinion, None if serving else training.encoded, experts, parts),
         **({"teaching": teaching.to_dict()} if (teaching := training.teaching) and teaching.is_used else {}),
     }

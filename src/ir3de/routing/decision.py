@@ -223,6 +223,8 @@ class Decision:
                 self._in_domain = -math.inf  # nothing speaks for any domain
             else:
                 self._in_domain = member.find_log_odds(self.familiarity or 0.0, max(values))
+            if (calibration := rules.calibration) is not None and calibration.most:
+                values = self._kept = calibration.limit(values)
         return values
 
     def under(self, rules: DecisionRules) -> Decision:

@@ -8,12 +8,26 @@ import measuring
 
 
 class SemanticRouter:
+    def __init__(self) -> None:
+        self._vectors: dict[str, list[float]] = {}
+
     def load(self, model: str) -> None:
         from semantic_router import IndexedRouter, Route
         from semantic_router.encoders.local import LocalEncoder
 
+        vectors = self._vectors
+
+        class BatchEncoder(LocalEncoder):  # type: ignore[misc]
+            """Reads the vectors of prompts that were encoded together."""
+
+            def __call__(self, docs: list[str]) -> list[list[float]]:
+                if all(text in vectors for text in docs):
+                    return [vectors[text] for text in docs]
+                found: list[list[float]] = super().__call__(docs)
+                return found
+
         self._route, self._indexed = Route, IndexedRouter
-        self._encoder: Any = LocalEncoder(name=model)
+        self._encoder: Any = BatchEncoder(name=model)
 
     def fit(self, texts: list[str], labels: list[str]) -> None:
         examples: dict[str, list[str]] = {}
@@ -26,9 +40,11 @@ class SemanticRouter:
         self._router.add(self._route(name=label, utterances=texts))
 
     def route_many(self, texts: list[str]) -> list[tuple[str | None, float]]:
-        """Encode all prompts at once, and then route one after the other."""
-        choices = [self._router(vector=vector) for vector in self._encoder(texts)]
-        return [(choice.name, float(choice.confidence or 0.0)) for choice in choices]
+        """Encode all prompts at once, and then route one after the other: a call takes a text, not a vector."""
+        self._vectors.update(zip(texts, self._encoder(texts), strict=True))
+        found = [self.route(text) for text in texts]
+        self._vectors.clear()
+        return found
 
     def route(self, text: str) -> tuple[str | None, float]:
         choice = self._router(text)
