@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -26,6 +26,7 @@ from ir3de_lab.benchmarks.cold_start import (
     Ir3de,
     Labelled,
     Size,
+    Taught,
     find_others,
     list_contenders,
     make,
@@ -113,6 +114,21 @@ def test_few_prompts_need_intents_or_other_sources_and_limits_other_sources() ->
     assert {fit.contender.name for fit in fits} == {"ir3de"}
 
 
+def test_a_teacher_labels_the_prompts_that_were_not_drawn() -> None:
+    seen: list[str] = []
+
+    def teach(texts: list[str]) -> list[str]:
+        seen.extend(texts)
+        return ["law" if text in TRAIN["law"] else "maths" for text in texts]
+
+    contender = replace(Taught("taught", {"embedding": tiny.embedding()}), teacher=cast(str, teach))
+    assert measure_few(SUITE, contender, seed=0)["test"].accuracy > 50
+    few = draw_few(TRAIN, 30, 0)
+    rest = {text for name, texts in TRAIN.items() for text in texts if text not in few[name]}
+    assert rest <= set(seen)
+    assert {fit.part for fit in plan([SUITE], [contender], [], ["few", "all", "limits"], draws=1)} == {"few"}
+
+
 def test_ir3de_counts_what_its_decisions_say() -> None:
     contender = Ir3de("tiny", {"embedding": tiny.embedding()})
     test = [(name, text) for name, texts in TEST.items() for text in texts]
@@ -193,7 +209,8 @@ def write_rows(path: Path, rows: Sequence[dict[str, str]]) -> None:
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # without any encoder
     folder = tmp_path / "data"
     for split, texts in (("train", TRAIN), ("test", TEST), ("ood", OOD)):
         rows = [{"text": text, "label": name} for name, some in texts.items() for text in some]
@@ -223,6 +240,7 @@ def test_the_command_prints_every_part_and_keeps_the_figures(data: Path, embeddi
     for title in ("8 prompts an expert", "30 prompts a domain", "All prompts", "Limits", "suite, other sources"):
         assert title in result.stdout
     assert result.stdout.count(f"n/a: semantic-router, MiniLM {NOT_GIVEN}") == 1
+    assert result.stdout.count("taught by minilm-l6 the encoder 'minilm-l6' is not installed") == 1
     assert "7 of 7 fits made" in result.stderr and "a minute" in result.stderr
     said = json.loads(kept.read_text("utf-8"))
     assert (said["quick"], said["draws"]) == (True, 2)
@@ -230,7 +248,7 @@ def test_the_command_prints_every_part_and_keeps_the_figures(data: Path, embeddi
     assert [(row["data"], row["split"], row["prompts"], len(row["draws"])) for row in measured] == [
         ("small", "test", 8, 2), ("suite", "test", 30, 2), ("suite", "ood", 30, 2)
     ]  # fmt: skip
-    assert len(said["few"]) == 9 and all(row["router"] == f"ir3de, {embedding}" for row in measured)
+    assert len(said["few"]) == 12 and all(row["router"] == f"ir3de, {embedding}" for row in measured)
     assert [set(row["accuracy"]) for row in said["all"]] == [{"test"}, {"test", "ood", "first 32"}]
     assert [row["kind"] for row in said["limits"]] == ["test prompts", "other sources", *REWORDINGS]
 

@@ -377,6 +377,19 @@ def test_an_encoder_teaches_from_a_file_and_its_vectors_are_kept(
     assert again.teaching == router.teaching and kept.read_bytes() == before and alike(again, router)
 
 
+@pytest.mark.encoder
+def test_minilm_teaches(tmp_path: Path) -> None:
+    from ir3de.encoders.installing import install
+
+    install("minilm-l6")
+    router = ir3de.Router.fit(FEW, scorer=Logistic(), unlabelled=TRAFFIC, teacher="minilm-l6")
+    found = router.teaching
+    assert found is not None and found.teacher == "minilm-l6" and found.teacher_accuracy > 0.8
+    aside = [(text, name) for name, texts in EXPERTS.items() for text in texts[60:]]
+    routed = router.route_batch([text for text, _ in aside])
+    assert sum(one.best == name for one, (_, name) in zip(routed, aside, strict=True)) > 0.9 * len(aside)
+
+
 def test_texts_far_from_every_labelled_prompt_are_left_out() -> None:
     labelled = np.eye(4, dtype=np.float32)[[0, 0, 1, 1]]
     texts = np.eye(4, dtype=np.float32)

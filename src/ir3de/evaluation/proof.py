@@ -241,6 +241,9 @@ def describe_method(proof: Proof, router: Router, *, can_be_held: int, lacks_skl
         notes.append(weighted)
     if unmeasured := [name for name in proof.experts if proof.recall[name] is None]:
         notes.append(f"No prompt of {name_some(unmeasured)} could be held out: these figures leave such experts out.")
+    if (taught := router.teaching) is not None and proof.method != "holdout":
+        left_out = "Taught labels are left out here, because the teacher knew the labels of these prompts."
+        notes += [*[left_out] * taught.is_used, f"What the teacher brought: {taught.describe()}."]
     if not router.calibrated:
         notes.append("Confidence is not calibrated, so it means little here.")
     if proof.contenders:

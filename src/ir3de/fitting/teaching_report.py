@@ -9,7 +9,20 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Teaching:
-    """What a teacher was given, what it answered, and what that brought on labelled prompts that were held out."""
+    """What a teacher was given, what it answered, and what that brought on labelled prompts that were held out.
+
+    >>> import ir3de
+    >>> from ir3de.corpora import examples
+    >>> from ir3de.scorers import Blend
+    >>> known = {name: texts[:30] for name, texts in examples.prompts().items() if name in ("law", "coding")}
+    >>> few = {name: texts[:5] for name, texts in known.items()}
+    >>> def teacher(texts):
+    ...     return ["law" if text in known["law"] else "coding" for text in texts]
+    >>> traffic = [text for texts in known.values() for text in texts]
+    >>> router = ir3de.Router.fit(few, scorer=Blend(), unlabelled=traffic, teacher=teacher)
+    >>> router.teaching.texts, router.teaching.labelled, router.teaching.held_out
+    (60, 10, 10)
+    """
 
     teacher: str
     is_used: bool  # if not, the router is the one without it

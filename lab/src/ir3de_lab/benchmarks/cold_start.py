@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de import Embedding, Router
-from ir3de.errors import InputError
+from ir3de.encoders import Encoder
+from ir3de.errors import InputError, IR3DEError
 from ir3de_lab.benchmarks import alternatives
 from ir3de_lab.benchmarks.alternatives import ALTERNATIVES, Alternative, Environment, Regime
 from ir3de_lab.benchmarks.defaults import Material, Row, Texts, average, draw_few, fit_and_score, read_material
@@ -30,6 +31,7 @@ from ir3de_lab.benchmarks.unknowns import SURE
 OTHERS = ("MiniLM + logistic regression", "semantic-router, MiniLM")  # of the alternatives
 NOT_GIVEN = "needs --environments and --encoder"
 OTHER_SOURCES = "ood"
+TEACHER = "minilm-l6"
 
 Flags = npt.NDArray[np.bool_]
 Labelled = Sequence[tuple[str, str]]  # an expert, and a prompt of it
@@ -86,6 +88,18 @@ class Ir3de:
 
 
 @dataclass(frozen=True)
+class Taught(Ir3de):
+    """The same with a teacher that labels the training prompts which were not drawn."""
+
+    teacher: str = TEACHER
+
+    def with_unlabelled(self, train: Texts, few: Texts) -> Taught:
+        drawn = {text for texts in few.values() for text in texts}
+        rest = [text for texts in train.values() for text in texts if text not in drawn]
+        return replace(self, options={**self.options, "unlabelled": rest, "teacher": self.teacher})
+
+
+@dataclass(frozen=True)
 class Elsewhere:
     """A router of others, in an environment of its own; its answers are kept in a folder and used again."""
 
@@ -119,8 +133,20 @@ class Elsewhere:
 
 
 def list_contenders(sources: Sequence[str]) -> list[Ir3de]:
-    """IR3DE on each embedding. A new way to fit with few prompts is one more entry here."""
-    return [Ir3de(f"ir3de, {source}", {"embedding": Embedding.load(source)}) for source in dict.fromkeys(sources)]
+    """IR3DE on each embedding, alone and with a teacher. A new way to fit with few prompts is one more entry here."""
+    embeddings = {source: {"embedding": Embedding.load(source)} for source in dict.fromkeys(sources)}
+    missing = _find_missing(TEACHER)
+    taught = [Taught(f"ir3de, {source}, taught by {TEACHER}", own, missing) for source, own in embeddings.items()]
+    return [*(Ir3de(f"ir3de, {source}", options) for source, options in embeddings.items()), *taught]
+
+
+def _find_missing(encoder: str) -> str | None:
+    """Why an encoder cannot be used here; None where it can be."""
+    try:
+        Encoder.load(encoder)
+    except IR3DEError as error:
+        return str(error)
+    return None
 
 
 def find_others() -> list[Alternative]:
@@ -222,6 +248,7 @@ def plan(
 ) -> list[Fit]:
     """Every fit, in order. Few prompts and limits are measured on intents, and on suites with other sources."""
     fits: list[Fit] = []
+    alone = [one for one in own if not isinstance(one, Taught)]  # a teacher needs prompts that were not drawn
     for material in materials:
         if "few" in parts and _has_few(material):
             fits += [
@@ -231,9 +258,9 @@ def plan(
                 for seed in range(draws)
             ]
     if "all" in parts:
-        fits += [Fit("all", material, one) for material in materials for one in own]
+        fits += [Fit("all", material, one) for material in materials for one in alone]
     if "limits" in parts:
-        fits += [Fit("limits", one, router) for one in materials if OTHER_SOURCES in one.splits for router in own]
+        fits += [Fit("limits", one, router) for one in materials if OTHER_SOURCES in one.splits for router in alone]
     return fits
 
 
@@ -258,7 +285,10 @@ def make(fit: Fit, findings: Findings) -> None:
 def measure_few(material: Material, contender: Contender, seed: int) -> dict[str, Shares]:
     """By split, what a router reaches on one draw of few prompts."""
     prompts = [(split, name, text) for split, own in material.splits.items() for name in own for text in own[name]]
-    found = contender.answer(draw_few(material.train, material.few, seed), [(name, text) for _, name, text in prompts])
+    few = draw_few(material.train, material.few, seed)
+    if isinstance(contender, Taught):
+        contender = contender.with_unlabelled(material.train, few)
+    found = contender.answer(few, [(name, text) for _, name, text in prompts])
     places: dict[str, dict[str, list[int]]] = {}
     for place, (split, name, _) in enumerate(prompts):
         places.setdefault(split, {}).setdefault(name, []).append(place)
