@@ -148,7 +148,8 @@ class Deal:
         if largest < 2 or any(domain.sample is None for domain in domains):
             return
         self.count = 3
-        if largest < FEW_PROMPTS and len(domains) <= FEW_DOMAINS:
+        is_taught = any(own.sample is not None and own.sample.is_taught.any() for own in domains)  # then much is left
+        if largest < FEW_PROMPTS and len(domains) <= FEW_DOMAINS and not is_taught:
             self.count = 10 if min(len(sample) for sample in samples) < VERY_FEW_PROMPTS else 5
         both = zip(domains, samples, strict=True)
         self.prompts = [SampledPrompts.prepare(domain, sample, embedding, longest) for domain, sample in both]
