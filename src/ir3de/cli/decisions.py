@@ -91,7 +91,8 @@ def view_decision(
         return
     tokens, counted = decision["tokens"], decision["counted"]
     how_many = "all counted" if counted == tokens else f"{counted:,} of them counted"
-    yield line((f"{'1 token' if tokens == 1 else f'{tokens:,} tokens'}, {how_many}", FAINT))
+    asked = "; the encoder was asked" if decision.get("consulted") else ""
+    yield line((f"{'1 token' if tokens == 1 else f'{tokens:,} tokens'}, {how_many}{asked}", FAINT))
     if mixed:
         yield line(("mixed: ", "bold"), (" and ".join(mixed[:MOST_NAMED]), ""), ("; see `ir3de explain`", FAINT))
 

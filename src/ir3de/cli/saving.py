@@ -94,6 +94,7 @@ def save_and_report(
         out.show(saved, _view_outcomes(header, router, seconds, out))
     else:
         saved |= {"experts": list(router.experts), **{key: header[key] for key in ("calibration", "policy")}}
+        saved |= {"opinion": header["opinion"]} if "opinion" in header else {}
         saved |= {"trials": list(router.trials), "counted": [domain.to_dict() for domain in counted]}
         saved |= {} if repeats is None else {"repeats": repeats.to_dict()}
         saved |= {} if router.teaching is None else {"teaching": router.teaching.to_dict()}
@@ -144,6 +145,21 @@ def _view_fit(
     many, names = len(router.experts), f"{type(router.scorer).__name__}, {type(router.selector).__name__}"
     yield line((f"fitted {many} expert{'s' * (many > 1)} in {seconds:.2f} s", ""), (f"  {names}", FAINT))
     yield from view_confidence(router)
+    if text := describe_encoder(header.get("opinion")):
+        yield line(("encoder ", ""), (text, FAINT))
+
+
+def describe_encoder(opinion: Mapping[str, Any] | None) -> str:
+    """When the router's encoder is asked, and what it adds on held-out prompts; empty without an encoder."""
+    if opinion is None:
+        return ""
+    name, gain = opinion["encoder"]["name"], opinion["gain"]
+    if gain is None:
+        return f"{name}, asked about every prompt: too few prompts were kept to learn when to ask"
+    when = "about every prompt" if opinion["certainty"] is None else f"below {percent(opinion['certainty'])} confidence"
+    right = f"{percent(gain['consulted'])} of {gain['prompts']:,} held-out prompts are routed correctly"
+    adds_nothing = "" if gain["consulted"] > gain["table"] else ": it adds nothing, fit without it"
+    return f"{name}, asked {when}; {right}, without it {percent(gain['table'])}{adds_nothing}"
 
 
 def _view_outcomes(header: Mapping[str, Any], router: ir3de.Router, seconds: float, out: Output) -> Iterator[Block]:

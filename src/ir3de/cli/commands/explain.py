@@ -149,8 +149,19 @@ def _view_explanation(
         if found.expert is not None:  # the sentence clearly speaks for it
             colour = _colour_of(found.expert, explanation)
             yield line((f"  {found.expert}  ", colour), (one_line(found.text, SENTENCE_CHARS), FAINT))
+    if explanation.opinions:
+        yield from ("", _opinions_table(explanation))
     if rows:
         yield from _word_table(explanation, rows, out.console.width)
+
+
+def _opinions_table(explanation: Explanation) -> Block:
+    """How likely table, encoder and both together take the experts to be, if the prompt is in domain."""
+    shown = table("expert", "table", "encoder", "together", right=("table", "encoder", "together"))
+    for one in explanation.opinions:
+        name = line((one.expert, _colour_of(one.expert, explanation)))
+        shown.add_row(name, percent(one.table), percent(one.encoder), percent(one.together))
+    return shown
 
 
 def _describe_strangeness(explanation: Explanation) -> Block:

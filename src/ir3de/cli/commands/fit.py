@@ -121,6 +121,18 @@ def fit_outcomes(
     help="Prompts that belong to none of the experts; may be repeated.  [default: a built-in set]",
 )
 @teacher_options
+@click.option(
+    "--encoder",
+    metavar="NAME",
+    help="Ask this sentence encoder for a second opinion where the table is unsure: a name of `ir3de encoder install` "
+    "such as minilm-l6, or a folder.  [default: none]",
+)
+@click.option(
+    "--encoder-share",
+    type=float,
+    metavar="SHARE",
+    help="Share of the prompts that the encoder is asked about.  [default: 0.2]",
+)
 @cost_options
 @click.option(
     "--no-proof",
@@ -157,6 +169,8 @@ def fit(
     default: str | None,
     background: tuple[str, ...],
     taught: GivenTeacher,
+    encoder: str | None,
+    encoder_share: float | None,
     costs: GivenCosts,
     no_proof: bool,
     holdout: float | None,
@@ -180,6 +194,10 @@ def fit(
 
     A router learns from --background which prompts are out of domain. Without it, a broad set of everyday prompts that
     is built in does that. If the experts' own prompts are like those, give prompts that no expert should get.
+
+    With --encoder, the router learns on held-out prompts how much a sentence encoder adds, and below which confidence
+    it is asked. The encoder's vectors of the kept prompts are saved with the router, the encoder itself is not: it must
+    be installed where the router routes, otherwise the table decides alone. The cross-validation measures the table.
 
     --describe gives the purpose of an expert in a few words, in addition to its texts or instead of them.
 
@@ -206,6 +224,7 @@ def fit(
       ir3de fit router maths=maths.jsonl law=statutes/ law=cases.csv code='src/**/*.txt'
       ir3de fit router maths=maths.jsonl law=statutes/ --tune
       ir3de fit router maths=maths.jsonl law=statutes/ --holdout 0.2
+      ir3de fit router maths=maths.jsonl law=statutes/ --encoder minilm-l6
       ir3de fit router maths=maths.jsonl law --describe law="contracts, courts, tenancy"
       ir3de fit router few.csv --label team --unlabelled traffic.jsonl --teacher minilm-l6
       ir3de fit router --outcomes answers.jsonl --score-field accuracy
@@ -219,6 +238,10 @@ def fit(
         raise click.UsageError(
             "--background is compared with the prompts that are kept, and --no-sample keeps none: leave one of them out"
         )
+    if encoder_share is not None and encoder is None:
+        raise click.UsageError("--encoder-share belongs to --encoder: name an encoder, or leave it out")
+    if encoder is not None and no_sample:
+        raise click.UsageError("--encoder is fitted to kept prompts, and --no-sample keeps none: leave one of them out")
     scorer = scorer or ("auto" if strength is None else "blend")
     strategies = scorer_for(scorer, strength), selector_for(selector, scorer, k, texts.cap)
     arithmetic = options.load_arithmetic(device)
@@ -226,6 +249,7 @@ def fit(
     domains.check_counting(counting)
     folders = free_folders(router_path, serving, force=force)
     lesson = taught.prepare(router_path, texts, out)
+    encoded = None if encoder is None else _load_encoder(encoder, encoder_share, out)
     given_texts = domains.read_to_count(texts, counting, descriptions, out)
     if not unique_labels:
         domains.check_labels(given_texts, texts.field)
@@ -246,6 +270,7 @@ def fit(
     given = {domain.name: domain.domain for domain in counted}
     common: Any = {"descriptions": descriptions, "embedding": embedding, "default": default}
     common["policy"] = lib.policies.Policy(costs=costs)
+    common |= {} if encoded is None else encoded
     if background:
         common["background"] = count_background(background, embedding, texts, out, counting)
     begun = perf_counter()
@@ -261,6 +286,16 @@ def fit(
         seconds = perf_counter() - begun
         prove = None if no_proof else partial(prove_fit, router, out, **measured)
         save_and_report(out, router, folders, seconds, counted, tuned=tune, prove=prove, repeats=repeats)
+
+
+def _load_encoder(name: str, share: float | None, out: Output) -> dict[str, Any]:
+    """The encoder's arguments of a fit. It is loaded before anything is counted."""
+    if share is not None and not 0 < share <= 1:
+        raise click.UsageError(f"--encoder-share is above 0 and at most 1, found {share:g}")
+    from ir3de.encoders import Encoder
+
+    with out.spinner("loading the encoder"):
+        return {"encoder": Encoder.load(name), **({} if share is None else {"encoder_share": share})}
 
 
 def _check_tunable(given: Mapping[str, object], no_sample: bool) -> None:

@@ -16,7 +16,7 @@ from ir3de.cli.options import output_options
 from ir3de.cli.outcomes import describe_share, view_means
 from ir3de.cli.output import NARROW_WIDTH, Block, Output, Result, facts, heading, short_table
 from ir3de.cli.proof import trials_table
-from ir3de.cli.saving import load_router
+from ir3de.cli.saving import describe_encoder, load_router
 from ir3de.errors import ArtifactError
 
 KEPT = ("serving", "experts", "default", "scorer", "selector", "embedding", "calibration", "familiarity")
@@ -55,7 +55,7 @@ def _inspect_router(path: Path, out: Output) -> None:
     header = found.header
     files = [{"name": file.name, "bytes": file.bytes, "state": file.state} for file in found.files]
     kept = {key: header.get(key) for key in (*KEPT, "policy", "trials")}
-    kept |= {"outcomes": header["outcomes"]} if "outcomes" in header else {}
+    kept |= {key: header[key] for key in ("outcomes", "opinion") if key in header}
     document = {"kind": "router", "path": str(path), "whole": found.whole, **kept, "files": files}
     more = {"membership": header.get("membership"), "tuned": header.get("tuned", True)}
     more |= {"recognises": found.tells_out_of_domain()}
@@ -80,6 +80,7 @@ def _view_router(document: Mapping[str, Any], more: Mapping[str, Any], out: Outp
         ("confidence", _describe_confidence(document["calibration"])),
         ("abstains", _describe_abstention(policy.get("threshold") or 0, more)),
         *([("strong calls", describe_share(share))] if share else []),
+        *([("encoder", text)] if (text := describe_encoder(document.get("opinion"))) else []),
     ]
     yield from (facts(known), "", _experts_table(document["experts"] or (), out), "")
     order = sorted(document["files"], key=lambda file: file["state"] == "ok")  # damaged files come first
