@@ -131,6 +131,9 @@ class Routing(Part):
     deadline: Seconds | None = None
     """Seconds, counted from the arrival of a request, within which its answer must begin, including all retries; then
     the client gets status 504. By default only the timeouts of the experts apply."""
+    encoder_deadline: float = Field(0.25, ge=0, le=60)
+    """Seconds that a request waits for the router's encoder, if it has one; then the table decides alone. 0 never asks
+    the encoder."""
     pinning: Pinning = Pinning()
     """Conversations stay with their expert."""
     shadow: str | None = None

@@ -10,6 +10,7 @@ from functools import cached_property
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Self
 
+from ir3de.errors import IR3DEError
 from ir3de_gateway.config.document import Config
 from ir3de_gateway.experts.expert import Expert as Expert  # re-exported: the parts of a snapshot
 from ir3de_gateway.experts.expert import Replica, create_expert
@@ -89,7 +90,11 @@ def apply_routing_settings(router: Router, config: Config) -> Router:
     """The router, warmed up, with the threshold and the default expert of the configuration if it names them."""
     router.route("The first prompt loads the tokenizer, so that no client waits for it.")
     router.tokenizer.warm_up()
-
+    if router.opinion is not None and config.routing.encoder_deadline:
+        try:
+            router.route("The first prompt loads the encoder, too.", consult=True)
+        except IR3DEError as error:
+            _log.warning("the router's encoder cannot be used, and the table decides alone: %s", error)
     routing, policy = config.routing, router.policy
     default = routing.default if routing.default in router.experts else None
     if routing.threshold is None and default is None:

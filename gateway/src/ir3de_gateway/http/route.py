@@ -148,7 +148,7 @@ async def route(request: Request) -> Response:
     try:
         if not has_variant(snapshot, query.wanted):  # it must be built first
             await run_in_thread(get_variant, snapshot, query.wanted)
-        if query.is_quick(texts):
+        if query.is_quick(texts) and snapshot.router.opinion is None:  # an encoder would block the event loop
             content = build_answer(snapshot, query, texts, turns, find_target)
         else:
             content = await asyncio.get_running_loop().run_in_executor(

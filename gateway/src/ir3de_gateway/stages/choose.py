@@ -37,6 +37,8 @@ from ir3de_gateway.stages.choice import (
     find_passed,
     list_substitutes,
 )
+from ir3de_gateway.stages.consult import consult as consult_encoder
+from ir3de_gateway.stages.consult import is_unsure
 from ir3de_gateway.stages.read import read_prompt
 from ir3de_gateway.stages.values import Chosen, Received
 from ir3de_gateway.store.pins import StoredPins, build_unknown_error
@@ -59,6 +61,8 @@ async def choose(received: Received) -> Chosen:
     snapshot, routed = accepted.snapshot, None
     if prompt.turns and not prompt.is_quick and model in RESERVED:
         routed = await offload(partial(route_prompt, snapshot, controls=controls), prompt)
+    elif snapshot.router.opinion is not None and model in RESERVED and not prompt.turns:
+        routed = await _route_with_encoder(received)
     choice = choose_expert(snapshot, model, prompt, controls, accepted.gateway.pins, routed)
     accepted.progress.add_choice(choice)
     if choice.build_rejection is not None:
@@ -69,15 +73,26 @@ async def choose(received: Received) -> Chosen:
     return Chosen(accepted, choice, OutgoingBody.from_request(accepted.wire, body), replica, session)
 
 
-def route_prompt(snapshot: Snapshot, prompt: Prompt, controls: Controls) -> Routed:
-    """The router's decision, and how long it took."""
+async def _route_with_encoder(received: Received) -> Routed:
+    """The router's decision on a prompt, after its encoder was asked if the table is unsure."""
+    accepted, _, _, controls, prompt, _ = received
+    snapshot, deadline_s = accepted.snapshot, accepted.snapshot.config.routing.encoder_deadline
+    routed = route_prompt(snapshot, prompt, controls)
+    if not deadline_s or controls.skip or "embeddings" in prompt.needs or not is_unsure(snapshot.router, routed):
+        return routed
+    route = partial(route_prompt, snapshot, prompt, controls, consult=None)
+    return await consult_encoder(routed, route, deadline_s, accepted.gateway.observer.metrics.count_consultation)
+
+
+def route_prompt(snapshot: Snapshot, prompt: Prompt, controls: Controls, *, consult: bool | None = False) -> Routed:
+    """The router's decision, and how long it took. The event loop must not `consult` the encoder."""
     started, reason = perf_counter(), None
     try:
         if prompt.turns:
             chat = route_turns(snapshot.router, prompt.turns, controls.weights)
             decision, reason = chat.decision, chat.find_reason() if len(chat) > 1 else None
         else:
-            decision = snapshot.router.route(prompt.text, weights=controls.weights)
+            decision = snapshot.router.route(prompt.text, weights=controls.weights, consult=consult)
     except InputError as error:  # weights times costs that no number holds
         raise ApiError(400, str(error), "invalid_type", "ir3de.weights") from error
     seconds = perf_counter() - started
@@ -307,7 +322,9 @@ def preview(
     try:
         values = {"messages": list(messages)}
         prompt = read_prompt(FORMATS["chat/completions"], values, routing.text, routing.envelopes)
-        choice = choose_expert(snapshot, model, prompt, controls, pins)
+        asks = snapshot.router.opinion is not None and model in RESERVED and routing.encoder_deadline
+        routed = route_prompt(snapshot, prompt, controls, consult=None) if asks else None  # this is not the event loop
+        choice = choose_expert(snapshot, model, prompt, controls, pins, routed)
         if choice.build_rejection is not None:
             raise choice.build_rejection()
         expert, handovers = _skip_failing(choice)

@@ -32,9 +32,9 @@ _JSON: HeaderList = [(b"content-type", b"application/json")]
 
 PROVENANCE_HEADERS = (
     "x-ir3de-expert", "x-ir3de-decided", "x-ir3de-model", "x-ir3de-confidence", "x-ir3de-expected-score",
-    "x-ir3de-margin", "x-ir3de-router", "x-ir3de-route-us", "x-ir3de-fallbacks", "x-ir3de-resends", "x-ir3de-why",
-    "x-ir3de-cache", "age", "x-ir3de-chat", "x-ir3de-reason", "x-ir3de-instead", "x-ir3de-translated",
-    "x-ir3de-estimated", "x-request-id",
+    "x-ir3de-margin", "x-ir3de-router", "x-ir3de-route-us", "x-ir3de-consulted", "x-ir3de-fallbacks",
+    "x-ir3de-resends", "x-ir3de-why", "x-ir3de-cache", "age", "x-ir3de-chat", "x-ir3de-reason", "x-ir3de-instead",
+    "x-ir3de-translated", "x-ir3de-estimated", "x-request-id",
 )  # fmt: skip
 
 
@@ -207,6 +207,8 @@ def build_provenance_headers(record: ExchangeRecord) -> HeaderList:
         if record.margin is not None:
             found.append((b"x-ir3de-margin", b"%.4f" % record.margin))
         found.append((b"x-ir3de-route-us", b"%.1f" % (record.route_seconds * 1e6)))
+        if record.decision is not None and record.decision.consulted:
+            found.append((b"x-ir3de-consulted", b"true"))
         if (turn := record.reason) is not None:
             why = b'turn=%d, decided=%d, why="%b"' % (turn.turn, turn.decided, turn.why.encode())
             found.append((b"x-ir3de-chat", why))
@@ -235,6 +237,7 @@ def build_provenance_member(accepted: Accepted) -> bytes:
             f',"abstained":{"true" if record.decision.abstained else "false"}'
             f',"route_us":{record.route_seconds * 1e6:.1f}'
         )
+        text += ',"consulted":true' if record.decision.consulted else ""
         if (turn := record.reason) is not None:
             text += f',"chat":{{"turn":{turn.turn},"decided":{turn.decided},"why":"{turn.why}"}}'
     kind, _, reason = record.instead

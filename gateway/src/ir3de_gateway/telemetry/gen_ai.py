@@ -147,6 +147,7 @@ def build_decision_attributes(record: ExchangeRecord) -> Attributes:
         "ir3de.expected_score": record.expected_score,
         "ir3de.margin": record.margin,
         "ir3de.abstained": decision.abstained,
+        "ir3de.consulted": decision.consulted or None,
         "ir3de.chat_why": None if record.reason is None else record.reason.why,
     }
 

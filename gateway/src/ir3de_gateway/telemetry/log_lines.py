@@ -49,6 +49,8 @@ def format_access_line(record: ExchangeRecord) -> bytes:
         line |= _describe_reasons(record)
     if record.expected_score is not None:
         line["expected_score"] = round(record.expected_score, 6)
+    if decision is not None and decision.consulted:
+        line["consulted"] = True
     if record.replica:
         line |= {"replica": record.replica, "retries": record.retries}
     if record.key:
@@ -92,6 +94,7 @@ def format_decision_line(record: ExchangeRecord, *, price: Price | None = None, 
         "margin": _round(decision.margin),
         "ranking": [{"expert": one, name: _round(value)} for one, value in decision.ranking[:MAX_RANKED]],
         "abstained": decision.abstained, "in_domain": _round(decision.in_domain), "why": record.why,
+        **({"consulted": True} if decision.consulted else {}),
         **(_describe_reasons(record) | {"reason": decision.reason}),
         "fallbacks": record.fallbacks[:MAX_RANKED], "status": record.status, "outcome": record.outcome,
         "prompt_tokens": record.prompt_tokens, "completion_tokens": record.completion_tokens, "cost": record.cost,

@@ -62,6 +62,8 @@ class Metrics:
         self._route = histogram("ir3de_route_seconds", "Time to decide on an expert.", ROUTE_BUCKETS)
         self._confidence = histogram("ir3de_confidence", "Confidence, if it is a probability.", CONFIDENCE_BUCKETS)
         self._abstained = counter("ir3de_abstain", "Decisions on which the router abstained.")
+        asked = "Prompts of which the table was unsure, by what the router's encoder did."
+        self._consultations = counter("ir3de_consultations", asked, "outcome")
         self._fallbacks = counter("ir3de_fallback", "Requests passed to another expert.", "from", "to", "reason")
         other = "Answers of another expert than the decided one."
         self._instead = counter("ir3de_instead", other, "decided", "answered", "reason")
@@ -95,6 +97,10 @@ class Metrics:
     def count_cache(self, result: str) -> None:
         """Count a lookup in the response cache."""
         self._cache[result] += 1
+
+    def count_consultation(self, outcome: str) -> None:
+        """Count a prompt that the router's encoder was asked about: consulted, late, missing or failed."""
+        self._consultations[outcome] += 1
 
     def count_hook(self, hook: str, outcome: str) -> None:
         """Count a call of a hook."""
