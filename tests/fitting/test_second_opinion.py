@@ -342,3 +342,22 @@ def test_one_prompt_each_is_enough_and_the_encoder_is_always_asked(encoder: str)
     router = ir3de.Router.fit({name: texts[:1] for name, texts in PROMPTS.items()}, encoder=Encoder.load(encoder))
     assert router.opinion.gain is None
     assert all(found.consulted for found in router.route_batch(TEXTS[:5]))
+
+
+def test_few_prompts_limit_the_confidence_of_both(encoder: str) -> None:
+    router = ir3de.Router.fit({name: texts[:4] for name, texts in PROMPTS.items()}, encoder=encoder)
+    limit = max(router.compiled.rules.calibration.most)
+    assert limit < 0.9
+    for text in TEXTS[:20]:
+        found = router.route(text, consult=True)
+        assert max(value for _, value in found.quality) <= limit
+        assert sum(value for _, value in found.quality) == pytest.approx(found.in_domain)
+
+
+def test_what_a_teacher_labelled_leaves_the_head_as_it_is(router: ir3de.Router, encoder: str) -> None:
+    def teach(texts: list[str]) -> list[str]:
+        return [router.experts[len(text) % len(router.experts)] for text in texts]
+
+    taught = ir3de.Router.fit(PROMPTS, encoder=encoder, scorer=Blend(), unlabelled=TEXTS, teacher=teach)
+    np.testing.assert_array_equal(taught.opinion.head, router.opinion.head)
+    assert any(one.consulted for one in taught.route_batch(TEXTS))

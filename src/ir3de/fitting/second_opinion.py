@@ -8,13 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean, pstdev
 
 import numpy as np
 import numpy.typing as npt
 
 from ir3de import policies
 from ir3de.embedding import Embedding
-from ir3de.fitting.calibration import OUT_OF_DOMAIN_SHARE, HeldOut
+from ir3de.fitting.calibration import OUT_OF_DOMAIN_DEVIATIONS, OUT_OF_DOMAIN_SHARE, HeldOut
 from ir3de.fitting.encoded_prompts import EncodedPrompts
 from ir3de.fitting.encoder_head import FittedHead, fit_head
 from ir3de.fitting.membership import UNKNOWN_SHARE, Examples, fit_weights, make_examples
@@ -278,7 +279,9 @@ def _fit_membership(
     cosine = nearest.measure(prompts.experts[asked], prompts.places[asked], every).tolist()
     parts = zip(prompts.in_domain[asked].tolist(), cosine, prompts.head[asked].tolist(), strict=True)
     odds = sorted(made.find_log_odds(clip_odds(one), near, find_certainty(row)) for one, near, row in parts)
-    k = int(OUT_OF_DOMAIN_SHARE * (n + 1))
-    if not k or not odds:
+    if not odds:
         return made
-    return replace(made, lowest=min(shift, odds[min(k, len(odds)) - 1]))
+    if k := int(OUT_OF_DOMAIN_SHARE * (n + 1)):
+        return replace(made, lowest=min(shift, odds[min(k, len(odds)) - 1]))
+    # too few to measure that share: below all of them, and far below their mean
+    return replace(made, lowest=min(odds[0], fmean(odds) - OUT_OF_DOMAIN_DEVIATIONS * pstdev(odds), shift))

@@ -325,7 +325,8 @@ def make_consulted(
     """
     own, best = rules.consulted_rules, int(tally[: len(rules.experts)].argmax())
     decision = make_decision(own, tally, tokens, counted, best, penalties, "no content")  # so far without the policy
-    decision._kept = own.valuation.values(own.selector, decision._tallies, counted)
+    values = own.valuation.values(own.selector, decision._tallies, counted)
+    decision._kept = values if (calibration := rules.calibration) is None else calibration.limit(values)
     decision._in_domain, decision._reason = in_domain, ""
     decision._apply_policy()
     return decision
