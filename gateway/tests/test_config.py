@@ -277,10 +277,10 @@ def test_refusing_what_this_router_never_calls_out_of_domain_is_told(router: Pat
         return [finding.message for finding in told if finding.where == "routing.out_of_domain"]
 
     facts = validation.read_router_facts(str(router))
-    assert facts is not None and "at least 50 prompts" in tell("{out_of_domain: refuse}", facts)[0]
-    assert not tell("{out_of_domain: answer}", facts)
-    assert not tell("{out_of_domain: refuse}", replace(facts, tells_out_of_domain=True))
-    assert "too few prompts" in " ".join(run("inspect", router).stdout.split())
+    assert facts is not None and facts.tells_out_of_domain and not tell("{out_of_domain: refuse}", facts)
+    never = replace(facts, tells_out_of_domain=False)
+    assert "at least two prompts of an expert" in tell("{out_of_domain: refuse}", never)[0]
+    assert not tell("{out_of_domain: answer}", never)
 
 
 @pytest.mark.parametrize(

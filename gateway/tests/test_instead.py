@@ -134,7 +134,7 @@ def test_every_api_tells_who_was_decided_on_and_who_answered(tmp_path: Path) -> 
                 gateway.upstream.behaviour["law"] = before
                 told = without_provenance(got.body)[1]
                 assert (told["expert"], told["decided"], told["instead"]) == ("cooking", "law", "default expert")
-                assert told["confidence"] < 0.1 and told["margin"] < 0
+                assert told["confidence"] < 0.2 and told["margin"] < 0
                 assert got.headers["x-ir3de-instead"] == "default expert"
                 named = ask(gateway.url, {**asked, "model": "maths"}, path=f"/v1/{path}")
                 assert named.headers["x-ir3de-decided"] == named.headers["x-ir3de-expert"] == "maths"

@@ -151,8 +151,8 @@ def check_consistency(config: Config, router: RouterFacts | None) -> list[Findin
     """Problems between configuration and router, and with access from other machines."""
     findings = [] if router is None else list(_check_names(config, router.experts))
     if router is not None and config.routing.out_of_domain == "refuse" and not router.tells_out_of_domain:
-        text = "has no effect: this router finds no prompt out of domain. Fit it from texts, with at least 50 prompts"
-        findings.append(Finding("warning", "routing.out_of_domain", f"{text} held out (docs/confidence.md)"))
+        text = "has no effect: this router finds no prompt out of domain. Fit it from texts, with at least two prompts"
+        findings.append(Finding("warning", "routing.out_of_domain", f"{text} of an expert (docs/confidence.md)"))
     findings += _find_free_experts(config)
     if config.logs.prompts and config.logs.decisions is None:
         findings.append(Finding("warning", "logs.prompts", "has no effect without logs.decisions: name a file there"))

@@ -234,6 +234,11 @@ def prove_fit(router: ir3de.Router, out: Output, **how: Any) -> Proven:
             return Proven(None, str(error))
 
 
+def advise_fit(router: ir3de.Router, proven: Proven | None) -> lib.evaluation.Advice | None:
+    """What would help a router with few prompts; None for others."""
+    return lib.evaluation.advise(router, None if proven is None else proven.proof)
+
+
 def view_proof(proven: Proven, experts: Sequence[str], width: int) -> Iterator[Block]:
     """The proof in about twenty lines."""
     proof = proven.proof

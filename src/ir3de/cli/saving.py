@@ -21,6 +21,7 @@ from ir3de.cli.output import Block, Output, hint, saved_line
 from ir3de.cli.proof import (
     KNOWN_TO_TEACHER,
     Proven,
+    advise_fit,
     describe_choice,
     trials_table,
     view_change,
@@ -80,6 +81,7 @@ def save_and_report(
     """
     header, written = _save_folders(out, router, folders)
     proven = None if prove is None else prove()
+    advice = advise_fit(router, proven) if prove is not None else None
     changed = None if before is None else measure_change(out, before, router).to_dict()
     for domain in counted:
         domain.discard_checkpoints()
@@ -99,6 +101,7 @@ def save_and_report(
         saved |= {} if repeats is None else {"repeats": repeats.to_dict()}
         saved |= {} if router.teaching is None else {"teaching": router.teaching.to_dict()}
         saved |= {**solved, **({} if proven is None else {"proof": proven.to_dict()})}
+        saved |= {} if advice is None else {"advice": {**advice.to_dict(), "sentence": str(advice)}}
         out.json(saved)
         if counted:
             out.note(domains_table(saved["counted"]), "")
@@ -111,6 +114,8 @@ def save_and_report(
         out.note(saved_line(path, taken, "saved to" if path is folder else "serving copy saved to"))
     if proven is not None and not out.as_json:
         out.note(*view_proof(proven, router.experts, out.console.width), "")
+    if advice is not None:
+        out.note(line(("few prompts: ", "yellow"), (str(advice), "")))
     out.note(hint(f'ir3de route {folder} "your prompt"'))
     if proven is not None and proven.is_ready:
         out.note(hint(write_serve_command(folder, router.experts), "then:"))

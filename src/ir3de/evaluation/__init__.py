@@ -6,6 +6,7 @@ from ir3de.files.package import export_lazily
 
 if TYPE_CHECKING:
     from ir3de.evaluation.accuracy import CoveragePoint, ReliabilityBin, Report, UnknownReport, evaluate
+    from ir3de.evaluation.advice import Advice, Help, advise
     from ir3de.evaluation.change import ChangeReport, MovedPrompt, RouterFigures, measure_change
     from ir3de.evaluation.frontier import CostQuality, Frontier, FrontierPoint, compute_frontier, measure_frontier
     from ir3de.evaluation.intervals import Estimate
@@ -50,6 +51,7 @@ else:
         __name__,
         {
             "accuracy": "CoveragePoint ReliabilityBin Report UnknownReport evaluate",
+            "advice": "Advice Help advise",
             "change": "ChangeReport MovedPrompt RouterFigures measure_change",
             "frontier": "CostQuality Frontier FrontierPoint compute_frontier measure_frontier",
             "intervals": "Estimate",
@@ -69,14 +71,15 @@ else:
     )
 
 __all__ = [
-    "Abstentions", "Case", "ChangeReport", "Check", "ConfusedPair", "Contender", "CostQuality", "CoveragePoint",
-    "CurvePoint", "DroppedWords", "Estimate", "FirstTokens", "Frontier", "FrontierPoint", "HeldOut", "Mixed",
-    "MovedPrompt", "OutcomeReport", "Perturbation", "Proof", "ReliabilityBin", "ReplayReport", "Report",
-    "RobustnessReport", "RoutedPrompt", "RouterFigures", "ShareCalibration", "StrongWeakReport", "Threshold",
-    "ThresholdCalibration", "Typos", "UnknownReport", "Wrapped", "calibrate_confidence", "calibrate_strong_share",
-    "calibrate_threshold", "compute_frontier", "count_needed_prompts", "evaluate", "evaluate_outcomes",
-    "fit_confidence", "measure_change", "measure_frontier", "measure_order", "measure_robustness", "pick_threshold",
-    "prove", "replay_log", "route_held_out", "score_held_out", "verify",
+    "Abstentions", "Advice", "Case", "ChangeReport", "Check", "ConfusedPair", "Contender", "CostQuality",
+    "CoveragePoint", "CurvePoint", "DroppedWords", "Estimate", "FirstTokens", "Frontier", "FrontierPoint",
+    "HeldOut", "Help", "Mixed", "MovedPrompt", "OutcomeReport", "Perturbation", "Proof", "ReliabilityBin",
+    "ReplayReport", "Report", "RobustnessReport", "RoutedPrompt", "RouterFigures", "ShareCalibration",
+    "StrongWeakReport", "Threshold", "ThresholdCalibration", "Typos", "UnknownReport", "Wrapped", "advise",
+    "calibrate_confidence", "calibrate_strong_share", "calibrate_threshold", "compute_frontier",
+    "count_needed_prompts", "evaluate", "evaluate_outcomes", "fit_confidence", "measure_change", "measure_frontier",
+    "measure_order", "measure_robustness", "pick_threshold", "prove", "replay_log", "route_held_out",
+    "score_held_out", "verify",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:
