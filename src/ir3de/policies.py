@@ -10,6 +10,7 @@ from numbers import Real
 from typing import Any, TypeAlias
 
 from ir3de.errors import InputError, UnknownExpertError, name_some
+from ir3de.scorers.subjects import FARTHEST, Subjects
 
 __all__ = [
     "COSTS",
@@ -102,11 +103,12 @@ TOO_FEW_PROMPTS = -1_000.0  # the lowest log-odds where too few prompts are held
 
 @dataclass(frozen=True)
 class Membership:
-    """How probable it is that a prompt is in domain: σ(bias + familiarity · f + strangeness · s + certainty · c).
+    """How probable it is that a prompt is in domain: σ(bias + familiarity · f + strangeness · s + certainty · c + …).
 
     f is the prompt's familiarity, s = min(0, f + 1) counts it once more where it is low, and c is the log-odds of the
-    best expert if the prompt is in domain. f and c are cut at fixed limits. Prompts whose log-odds lie below `lowest`
-    are out of domain. With `needs_content`, so are prompts of generic words alone, such as "ok thanks".
+    best expert if the prompt is in domain. f and c are cut at fixed limits. Where `subjects` are known, nearness · n
+    and contrast · d are added: how near the prompt is to what the experts' prompts are about. Prompts whose log-odds
+    lie below `lowest` are out of domain. With `needs_content`, so are those of generic words alone: "ok thanks".
     """
 
     bias: float
@@ -115,19 +117,38 @@ class Membership:
     certainty: float
     lowest: float = -math.inf
     needs_content: bool = False
+    nearness: float = 0.0
+    contrast: float = 0.0
+    subjects: Subjects | None = None
 
     def __post_init__(self) -> None:
-        weights = (self.bias, self.familiarity, self.strangeness, self.certainty)
-        if not all(map(math.isfinite, weights)) or math.isnan(self.lowest):
+        if not all(map(math.isfinite, (self.bias, *self.weights))) or math.isnan(self.lowest):
             raise InputError(f"the weights of a membership must be finite, found {self}")
 
-    def find_log_odds(self, familiarity: float, best: float) -> float:
-        """The log-odds that a prompt is in domain, from its familiarity and its best expert's probability."""
+    @property
+    def weights(self) -> tuple[float, float, float, float, float]:
+        """Those of familiarity, strangeness, certainty, nearness and contrast."""
+        return self.familiarity, self.strangeness, self.certainty, self.nearness, self.contrast
+
+    @property
+    def numbers(self) -> tuple[float, ...]:
+        """All numbers but the centroids."""
+        own = tuple(float(getattr(self, part.name)) for part in fields(self) if part.name != "subjects")
+        return own if self.subjects is None else (*own, *self.subjects.means, *self.subjects.spreads)
+
+    @property
+    def least_of_subjects(self) -> float:
+        """The least that the subject of a prompt can add to its log-odds."""
+        return 0.0 if self.subjects is None else FARTHEST * (self.nearness + self.contrast)
+
+    def find_log_odds(self, familiarity: float, best: float, near: float = 0.0, contrast: float = 0.0) -> float:
+        """The log-odds that a prompt is in domain: from its familiarity, its best expert's probability, its subject."""
         f, c = familiarity, math.log(best / (1.0 - best)) if best < 1.0 else MAX_CERTAINTY
         f = MIN_FAMILIARITY if f < MIN_FAMILIARITY else MAX_FAMILIARITY if f > MAX_FAMILIARITY else f
         c = MIN_CERTAINTY if c < MIN_CERTAINTY else MAX_CERTAINTY if c > MAX_CERTAINTY else c
         strangeness = f + STRANGE if f < -STRANGE else 0.0
-        return self.bias + self.familiarity * f + self.strangeness * strangeness + self.certainty * c
+        odds = self.bias + self.familiarity * f + self.strangeness * strangeness + self.certainty * c
+        return odds + self.nearness * near + self.contrast * contrast
 
 
 @dataclass(frozen=True)

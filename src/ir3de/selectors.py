@@ -56,7 +56,8 @@ _SHORT_ONES = [_ONES[:count] for count in range(SHORT_PROMPT_TOKENS)]
 class Ballots:
     """What each token gives to each expert. Only the `limit` tokens of lowest rank in a prompt count.
 
-    Where the table has token familiarities, they are summed over all tokens in one more column, the last.
+    Where the table has token familiarities, they are summed over all tokens in one more column. Where it has subject
+    rows, so are those, in the last columns.
     """
 
     values: Values  # (V, C or C + 1); by rank instead of by token id when `rank` is there
@@ -64,9 +65,10 @@ class Ballots:
     limit: int = MAX_TOKENS
     familiarity: npt.NDArray[np.float32] | None = None  # (V,)  where it is not a column of `values`
     pairs: Values | None = None  # (BUCKETS, C or C + 1)  what neighbouring tokens give
+    subjects: npt.NDArray[np.int8] | None = None  # (V, k)  only where there are familiarities
 
     def tally(self, ids: Ids) -> Tally:
-        """Sum of the counted tokens' ballots: (C,) or (C + 1,)."""
+        """Sum of the counted tokens' ballots: (C,), (C + 1,) or (C + 1 + k,)."""
         chosen = ids if self.rank is None else self._find_lowest_ranks(ids)
         count = len(chosen)
         # column sums as ones · rows: numpy's own sum over the short axis takes twice as long
@@ -77,6 +79,8 @@ class Ballots:
             total += ones.dot(self.pairs.take(hash_pairs(ids), 0))
         if self.familiarity is not None:
             total = np.append(total, self.familiarity.take(ids).sum(dtype=np.float64))
+        if self.subjects is not None:
+            total = np.concatenate((total, np.add.reduce(self.subjects.take(ids, 0), 0, np.int32)))
         return total
 
     def _find_lowest_ranks(self, ids: Ids) -> Ids:
@@ -88,7 +92,7 @@ class Ballots:
         return chosen
 
     def tallies(self, flat: Ids, starts: npt.NDArray[np.int64]) -> Tally:
-        """The same for many prompts at once, none of them empty: (prompts, C) or (prompts, C + 1)."""
+        """The same for many prompts at once, none of them empty: a row for each prompt."""
         lengths = np.diff(starts, append=len(flat))
         totals = _sum_rows(self.values, *((flat, starts) if self.rank is None else self._select_by_rank(flat, starts)))
         if self.pairs is not None and (several := np.flatnonzero(lengths > 1)).size:
@@ -98,6 +102,9 @@ class Ballots:
         if self.familiarity is not None:
             familiarity = np.add.reduceat(self.familiarity.take(flat), starts, dtype=np.float64)
             totals = np.column_stack((totals, familiarity))
+        if self.subjects is not None:
+            sums = np.add.reduceat(self.subjects.take(flat, 0), starts, 0, np.int32)
+            totals = np.column_stack((totals, sums))
         return totals
 
     def _select_by_rank(self, flat: Ids, starts: npt.NDArray[np.int64]) -> tuple[Ids, npt.NDArray[np.int64]]:
@@ -192,7 +199,8 @@ class EntropyTopK(_Votes):
         return cls(k, ties="order", log_offset=1e-10)
 
     def ballots(self, table: Table) -> Ballots:
-        return Ballots(_compile_votes(table, self.ties, table.by_rank), table.rank, self.k, table.familiarity)
+        votes = _compile_votes(table, self.ties, table.by_rank)
+        return Ballots(votes, table.rank, self.k, table.familiarity, subjects=table.subjects)
 
 
 @dataclass(frozen=True)
@@ -208,7 +216,8 @@ class AllTokens(_Votes):
         _check_ties(self.ties)
 
     def ballots(self, table: Table) -> Ballots:
-        return Ballots(_compile_votes(table, self.ties, np.arange(len(table.vote))), familiarity=table.familiarity)
+        votes = _compile_votes(table, self.ties, np.arange(len(table.vote)))
+        return Ballots(votes, familiarity=table.familiarity, subjects=table.subjects)
 
 
 @dataclass(frozen=True)
@@ -231,7 +240,7 @@ class Average:
     def ballots(self, table: Table) -> Ballots:
         familiarity = table.familiarity
         pairs = None if table.pairs is None else _to_integers(table.pairs, None if familiarity is None else 0.0)
-        return Ballots(_to_integers(table.scores, familiarity), pairs=pairs)
+        return Ballots(_to_integers(table.scores, familiarity), pairs=pairs, subjects=table.subjects)
 
     def evidence(self, tally: Sequence[float], counted: int) -> list[float]:
         unit = 1.0 / (SCORE_UNIT * counted)

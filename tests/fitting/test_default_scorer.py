@@ -10,7 +10,7 @@ import pytest
 import tiny
 from ir3de import Router, collect
 from ir3de.fitting import default_scorer
-from ir3de.fitting.default_scorer import cluster, hold_out_groups
+from ir3de.fitting.clusters import cluster, hold_out_groups
 from ir3de.fitting.folds import Deal
 from ir3de.scorers import Blend, Logistic, Scorer, logistic
 from ir3de.scorers import logistic as solver

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 import tiny
 from ir3de import Average, Router, Statistics, TokenRidge
 from ir3de.corpora import background as built_in
-from ir3de.fitting import membership
-from ir3de.fitting.membership import MAX_GROUPS, PRIOR, PRIOR_PROMPTS, Examples, fit_weights, make_examples
+from ir3de.fitting import membership_examples
+from ir3de.fitting.membership import PRIOR, PRIOR_PROMPTS, fit_weights
+from ir3de.fitting.membership_examples import MAX_GROUPS, Examples, make_examples
 from ir3de.fitting.tuning import ConfidenceSetting
 from ir3de.scorers import Blend
 from laws import counted, seeds
@@ -35,14 +36,14 @@ def experts(number: int, prompts: int = 12, **options: object) -> list[Statistic
     ]
 
 
-def examples(seed: int, number: int = 200, signs: tuple[int, int, int] = (1, 1, 1), gap: float = 1.0) -> Examples:
+def examples(seed: int, number: int = 200, signs: tuple[int, ...] = (1, 1, 1, 1, 1), gap: float = 1.0) -> Examples:
     """Known prompts whose features lie above those of the others by `gap` each, or below where the sign is −1."""
     rng = np.random.default_rng(seed)
     is_known = rng.random(number) < 0.5
     is_known[:2] = True, False
-    features = rng.standard_normal((number, 3)) + gap * is_known[:, None] * np.array(signs)
+    features = rng.standard_normal((number, 5)) + gap * is_known[:, None] * np.array(signs)
     features[:, 1] = np.minimum(0.0, features[:, 1])
-    return Examples(features, is_known, np.full(number, 1.0 / number))
+    return Examples(features, is_known, np.full(number, 1.0 / number), np.zeros(number, np.int64))
 
 
 def loss(some: Examples, b: np.ndarray) -> float:
@@ -52,7 +53,7 @@ def loss(some: Examples, b: np.ndarray) -> float:
         z = b[0] + float(np.dot(b[1:], x))
         total += w * math.log1p(math.exp(-z if known else z))
     penalty = PRIOR_PROMPTS / some.is_known.sum()
-    pulls = [1e-3, 1.0, 1.0, 1.0]
+    pulls = [1e-3, *[1.0] * 5]
     return total + sum(
         0.5 * penalty * pull * (one - prior) ** 2 for one, prior, pull in zip(b, PRIOR, pulls, strict=True)
     )
@@ -62,24 +63,24 @@ def loss(some: Examples, b: np.ndarray) -> float:
 
 
 @tiny.LAW
-@given(seeds, st.sampled_from(list(product((1, -1), repeat=3))))
-def test_the_weights_have_the_least_loss_of_those_not_below_zero(seed: int, signs: tuple[int, int, int]) -> None:
+@given(seeds, st.sampled_from(list(product((1, -1), repeat=5))))
+def test_the_weights_have_the_least_loss_of_those_not_below_zero(seed: int, signs: tuple[int, ...]) -> None:
     some = examples(seed, 60, signs)
     found = np.array(fit_weights([some]))
     assert (found[1:] >= 0).all()
     least = loss(some, found)
-    for place, step in product(range(4), (1e-3, -1e-3, 0.1, -0.1)):
+    for place, step in product(range(6), (1e-3, -1e-3, 0.1, -0.1)):
         other = found.copy()
         other[place] += step
         if place == 0 or other[place] >= 0:
             assert loss(some, other) > least
-    slopes = [(loss(some, found + d) - loss(some, found - d)) / 2e-5 for d in 1e-5 * np.eye(4)]
+    slopes = [(loss(some, found + d) - loss(some, found - d)) / 2e-5 for d in 1e-5 * np.eye(6)]
     for place, slope in enumerate(slopes):  # flat, or it would only fall below zero
         assert slope == pytest.approx(0, abs=1e-6) or (place and found[place] == 0 and slope > 0)
 
 
 def test_a_feature_that_speaks_against_what_it_means_weighs_nothing() -> None:
-    _, familiarity, strangeness, certainty = fit_weights([examples(1, 2_000, (-1, 1, 1), gap=3.0)])
+    _, familiarity, strangeness, certainty, *_ = fit_weights([examples(1, 2_000, (-1, 1, 1, 1, 1), gap=3.0)])
     assert familiarity == 0 and strangeness > 0 and certainty > 0
 
 
@@ -98,7 +99,9 @@ def test_few_examples_leave_the_weights_as_they_are() -> None:
 
 
 def replace_number(some: Examples, times: int) -> Examples:
-    parts = (np.repeat(part, times, axis=0) for part in (some.features, some.is_known, some.weights / times))
+    parts = (
+        np.repeat(part, times, axis=0) for part in (some.features, some.is_known, some.weights / times, some.kinds)
+    )
     return Examples(*parts)
 
 
@@ -107,7 +110,7 @@ def replace_number(some: Examples, times: int) -> Examples:
 
 @pytest.mark.parametrize(("number", "sets"), [(2, 1), (3, 3), (MAX_GROUPS, MAX_GROUPS), (MAX_GROUPS + 2, MAX_GROUPS)])
 def test_every_expert_plays_the_unknown_once(number: int, sets: int) -> None:
-    groups = membership._group(number)
+    groups = membership_examples._group(number)
     assert len(groups) == sets
     left_out = sorted(place for group in groups for place in group.tolist())
     assert left_out == (list(range(number)) if number > 2 else [])  # of two, one that remains would always be certain
@@ -142,7 +145,7 @@ def test_nothing_is_learnt_without_a_background_sums_or_prompts() -> None:
     bare = [*own[:2], own[2].histogram_only()]  # the weights of the prior, the limit of the router's own prompts
     router = Router.fit(dict(zip("abc", bare, strict=True)), embedding=tiny.embedding(), scorer=TokenRidge())
     member = router.compiled.rules.membership
-    assert (member.familiarity, member.strangeness, member.certainty) == PRIOR[1:]
+    assert member.weights == (*PRIOR[1:4], 0.0, 0.0)
 
 
 # the router's own prompts -----------------------------------------------------------------------------------------

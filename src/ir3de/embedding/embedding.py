@@ -12,6 +12,7 @@ import numpy.typing as npt
 from ir3de.embedding import copies, readers
 from ir3de.embedding.copies import EmbeddingParts, combine
 from ir3de.embedding.matrix import Matrix, StoredRows
+from ir3de.embedding.subjects import SubjectRows, read_subjects
 from ir3de.embedding.tokenizer import Ids, Tokenizer
 from ir3de.errors import EmbeddingError
 
@@ -107,6 +108,12 @@ class Embedding:
     def default_version(self) -> int | None:
         """Which version of the default embedding this is; None if it is another embedding."""
         return readers.find_version(self.fingerprint)
+
+    @property
+    def subjects(self) -> SubjectRows | None:
+        """What each token is about, in a few whole numbers; None where the embedding has no such rows."""
+        version = self.default_version
+        return None if version is None else read_subjects(readers.get_default(version).folder)
 
     @property
     def is_multilingual(self) -> bool:

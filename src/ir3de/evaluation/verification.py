@@ -156,7 +156,7 @@ def _fit(router: RouterParts) -> Iterator[Check]:
             yield Check(claim, near, f"fitted again: it differs by {difference:.1e} of the largest weight")
 
 
-_PARTS = ("scores", "vote", "entropy", "rank", "familiarity", "pairs")
+_PARTS = ("scores", "vote", "entropy", "rank", "familiarity", "pairs", "subjects")
 
 
 def _difference(found: Table, again: Table) -> float:
@@ -168,6 +168,8 @@ def _difference(found: Table, again: Table) -> float:
             if one is None or other is None or one.shape != other.shape:
                 return float("inf")
             worst = max(worst, float(np.abs(one - other).max(initial=0)))
+    if not np.array_equal(np.array(found.subjects), np.array(again.subjects)):
+        return float("inf")
     rows = np.arange(len(found.scores))
     if not np.array_equal(np.sort(found.rank), rows) or found.vote.max(initial=0) >= found.scores.shape[1]:
         return float("inf")
@@ -179,9 +181,10 @@ def _difference(found: Table, again: Table) -> float:
 
 def _alike(one: DecisionRules, other: DecisionRules) -> bool:
     """Whether values were learnt from the same prompts, up to what another machine's BLAS may differ by."""
-    number, learnt = len(one.experts), ("calibration", "familiarity", "membership")
+    number, learnt = len(one.experts), ("calibration", "familiarity")
     both = ([getattr(rules, part) for part in learnt] for rules in (one, other))
     pairs = [tuple(found and np.hstack(astuple(found)) for found in pair) for pair in zip(*both, strict=True)]
+    pairs.append(tuple(rules.membership and np.array(rules.membership.numbers) for rules in (one, other)))
     pairs.append((one.valuation.tally_nothing(number), other.valuation.tally_nothing(number)))
     return all(mine is theirs or _are_close(mine, theirs) for mine, theirs in pairs)
 

@@ -253,6 +253,7 @@ class HeldOut:
     counted: Indices  # (n,)
     evidence: Floats  # (n, C)
     familiarity: Floats  # (n,)  of the tokens, as a mean
+    subjects: Floats | None  # (n, k)  of the tokens, as a mean
 
     @classmethod
     def gather(cls, folds: Sequence[Fold], views: Views, measured: Sequence[BothViews]) -> HeldOut:
@@ -265,6 +266,9 @@ class HeldOut:
             scored.counted[whole],
             scored.evidence[whole],
             np.concatenate([part.mean for part, _ in measured]),
+            None
+            if (rows := folds[0].deal.subjects) is None
+            else np.concatenate([mean_rows(rows, fold.whole) for fold in folds]),
         )
 
     def decide(self, rules: DecisionRules) -> list[Decision]:
@@ -272,6 +276,8 @@ class HeldOut:
         tallies = np.rint(self.evidence * (find_unit(rules.selector) * self.counted[:, None]))
         if rules.familiarity is not None:
             tallies = np.column_stack((tallies, self.familiarity * (FAMILIARITY_UNIT * self.tokens)))
+            if self.subjects is not None:
+                tallies = np.column_stack((tallies, np.rint(self.subjects * self.tokens[:, None])))
         return read_tallies(rules, tallies, self.tokens.tolist(), self.counted.tolist())
 
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
 from ir3de.embedding import Embedding
-from ir3de.fitting.calibration import Floats, Views
+from ir3de.fitting.calibration import Views
+from ir3de.fitting.clusters import hold_out_groups
 from ir3de.fitting.evidence import Comparison, take_enough
-from ir3de.fitting.folds import Deal, Fold, Indices, make_folds
+from ir3de.fitting.folds import Deal, Fold, make_folds
 from ir3de.fitting.tuning import Choice, ConfidenceModel, ConfidenceSetting, Parts, Trial, fit_confidence
 from ir3de.scorers import Blend, Scorer
 from ir3de.scorers.blend import BlendParts
@@ -32,9 +32,6 @@ MIN_LEAD_OF_LOGISTIC = 0.005  # of the usual sum over what tuning chose: it scor
 HARD_SHARE = 0.2  # of a loss on clusters held out whole that counts: traffic seldom lacks whole clusters
 SOURCE_SHARE = 1.0  # of a loss on sources held out whole
 MAX_HARD_PROMPTS = 2_000  # of all experts, in the hard folds
-CLUSTERS = 5  # of an expert's prompts
-ITERATIONS = 8  # of k-means
-HELD_SHARE = 0.2  # the group whose share of an expert's prompts is nearest to this is held out
 
 
 @dataclass(frozen=True)
@@ -185,51 +182,3 @@ def _choose(random: Comparison, hard: HardComparison | None, selector: Average) 
         random.parts.fit(best.scorer)  # now, so that a fit without a minimum is noticed here
     confidence = partial(fit_confidence, random.folds, views[best.scorer])
     return DefaultChoice(best.scorer, confidence, tried, parts)
-
-
-def hold_out_groups(deal: Deal) -> tuple[npt.NDArray[np.bool_], bool]:
-    """One group of every expert's prompts: (prompts,). Also whether groups are sources, because some expert has two."""
-    sources = deal.join("sample.sources")
-    named = [len(np.unique(sources[deal.experts == c])) > 1 for c in range(len(deal.domains))]
-    held = np.zeros(len(deal.experts), bool)
-    whole = deal.whole
-    means = whole.sums / whole.lengths[:, None]
-    for c in range(len(deal.domains)):
-        own = np.flatnonzero(deal.experts == c)
-        if any(named):
-            groups = np.unique(sources[own], return_inverse=True)[1] if named[c] else np.full(len(own), -1)
-        else:
-            groups = cluster(means[own].astype(np.float64), CLUSTERS)
-        held[own] = groups == _choose_group(groups)
-    return held, any(named)
-
-
-def _choose_group(groups: Indices) -> int:
-    """The group of about the wanted size; the first of equals. An expert with one group alone keeps all its prompts."""
-    sizes = np.bincount(groups[groups >= 0])
-    if np.count_nonzero(sizes) < 2:
-        return -2
-    distance = np.where(sizes > 0, np.abs(sizes / len(groups) - HELD_SHARE), np.inf)
-    return int(distance.argmin())
-
-
-def cluster(rows: Floats, count: int) -> Indices:
-    """The cluster of each row, by k-means. It starts from rows that lie far apart, so it is the same every time."""
-    if len(rows) < 2 * count:
-        return np.arange(len(rows)) % count
-    centres = rows[:1]
-    for _ in range(count - 1):
-        distance = _distances(rows, centres).min(axis=1)
-        far = int(np.argsort(distance, kind="stable")[int(0.9 * len(rows))])  # not the farthest, which is often odd
-        centres = np.concatenate([centres, rows[far : far + 1]])
-    for _ in range(ITERATIONS):
-        groups = _distances(rows, centres).argmin(axis=1)
-        for group in range(count):
-            if (groups == group).any():
-                centres[group] = rows[groups == group].mean(axis=0)
-    return np.asarray(_distances(rows, centres).argmin(axis=1), np.int64)
-
-
-def _distances(rows: Floats, centres: Floats) -> Floats:
-    """Squared distances: (rows, centres)."""
-    return np.asarray((rows**2).sum(axis=1)[:, None] - 2 * rows @ centres.T + (centres**2).sum(axis=1))

@@ -214,8 +214,8 @@ class DomainTraining:
         return self.compile_table(embedding, rules.selector, None, familiarity=rules.familiarity is not None)
 
     def compile_table(self, embedding: Embedding, selector: Selector, parts: Parts, *, familiarity: bool) -> Table:
-        """The table, from the parts of the scorer if they are known."""
-        return Table.of(
+        """The table, from the parts of the scorer if they are known. With familiarities it has subject rows too."""
+        table = Table.of(
             self.scorer,
             list(self.statistics().values()),
             embedding.rows,
@@ -225,6 +225,8 @@ class DomainTraining:
             unknown=embedding.tokenizer.unknown_id,
             parts=parts,
         )
+        subjects = embedding.subjects if familiarity else None
+        return table if subjects is None else replace(table, subjects=subjects.rows)
 
     def refit(self, parts: RouterParts) -> CompiledRouter:
         embedding, rules = parts.embedding(), parts.compiled.rules

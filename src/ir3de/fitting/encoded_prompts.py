@@ -17,7 +17,7 @@ from ir3de.embedding import Tokenizer
 from ir3de.encoders.encoder import Encoder
 from ir3de.encoders.shared import load_shared, share_encoder
 from ir3de.errors import InputError, name_some
-from ir3de.fitting.membership import BACKGROUND_PROMPTS
+from ir3de.fitting.membership_examples import BACKGROUND_NEIGHBOURS
 from ir3de.fitting.parts import Constant
 from ir3de.routing.second_opinion import EncoderName, Vectors, quantise
 from ir3de.scorers.arithmetic import stage
@@ -121,7 +121,7 @@ def _take_labelled(sample: Sample | None) -> Sample:
 
 
 def _begin(sample: Sample) -> Sample:
-    return sample.take(np.arange(min(BACKGROUND_PROMPTS, len(sample))))
+    return sample.take(np.arange(min(BACKGROUND_NEIGHBOURS, len(sample))))
 
 
 def _list_keys(sample: Sample) -> list[tuple[bytes, npt.NDArray[np.uint32]]]:

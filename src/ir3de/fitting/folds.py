@@ -201,6 +201,16 @@ class Deal:
         rows[self.seen] = np.arange(len(self.seen))
         return rows
 
+    def find_rows(self, ids: npt.NDArray[np.integer]) -> npt.NDArray[np.intp]:
+        """The table rows of those of these tokens that occur."""
+        return np.asarray(self._row_of[ids[np.isin(ids, self.seen)]])
+
+    @cached_property
+    def subjects(self) -> Sums | None:
+        """What each token that occurs is about: (tokens, k); None where the embedding does not tell."""
+        known = self.embedding.subjects
+        return None if known is None else known.rows[self.seen].astype(np.float32)
+
     @cached_property
     def whole(self) -> HeldOutPrompts:
         return self._view(self.longest, "whole")

@@ -48,7 +48,7 @@ from ir3de.fitting.inputs import count_built_in
 from ir3de.fitting.opinion_files import read_opinion, restore_vectors
 from ir3de.fitting.outcomes import OutcomeTraining
 from ir3de.fitting.parts import RouterParts, TrainingData
-from ir3de.fitting.saving import GRAM, GRAM_VERSION
+from ir3de.fitting.saving import GRAM, GRAM_VERSION, SUBJECTS, SUBJECTS_VERSION
 from ir3de.fitting.teaching_report import Teaching
 from ir3de.policies import AssumedCalibration, Calibration, Familiarity, Membership, Policy
 from ir3de.routing.compiled import CompiledRouter
@@ -57,6 +57,7 @@ from ir3de.routing.valuation import ExpectedScores, Probabilities, Valuation
 from ir3de.scorers.expectation import restore_expectation
 from ir3de.scorers.registry import SCORERS
 from ir3de.scorers.ridge import Gram, remember
+from ir3de.scorers.subjects import Subjects
 from ir3de.scorers.table import Table
 from ir3de.selectors import SELECTORS, Ballots, Selector
 from ir3de.statistics.contributions import Holding, restore_contribution
@@ -137,10 +138,20 @@ def _restore_rules(folder: Path, header: Header, valuation: Valuation) -> Decisi
         None if header["default"] is None else experts.index(header["default"]),
         valuation,
         None if familiarity is None else Familiarity(**familiarity),
-        None if membership is None else Membership(**membership),
+        None if membership is None else _restore_membership(folder, membership),
         Policy(**header["policy"]),
         None if "opinion" not in header else read_opinion(folder, header["opinion"]),
     )
+
+
+def _restore_membership(folder: Path, described: Mapping[str, Any]) -> Membership:
+    if (file := described.get("subjects")) is None:
+        return Membership(**described)
+    path = folder / file["name"]
+    tensors, header = from_safetensors(read_part(folder, file), path)
+    files.check_kind(header, SUBJECTS, SUBJECTS_VERSION, path)
+    means, spreads = ((float(one), float(other)) for one, other in (header["means"], header["spreads"]))
+    return Membership(**{**described, "subjects": Subjects(**tensors, means=means, spreads=spreads)})
 
 
 # --- table and ballots

@@ -231,7 +231,7 @@ def draw_router(parts: RouterParts) -> str:
     from ir3de.routing.html import draw
 
     compiled, training, table = parts.compiled, parts.training, parts.compiled.table
-    arrays = (table.scores, table.vote, table.familiarity, table.pairs)
+    arrays = (table.scores, table.vote, table.familiarity, table.pairs, table.subjects)
     facts = {
         "scorer": str(training.scorer),
         "selector": str(compiled.selector),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from ir3de.fitting.inputs import count_built_in
 from ir3de.fitting.opinion_files import describe_opinion
 from ir3de.fitting.outcomes import OutcomeTraining
 from ir3de.fitting.parts import RouterParts
-from ir3de.policies import Policy
+from ir3de.policies import Membership, Policy
 from ir3de.routing.valuation import ExpectedScores, Probabilities
 from ir3de.scorers.expectation import describe_expectation, describe_shrinkage
 from ir3de.scorers.registry import SCORERS
@@ -43,6 +43,8 @@ from ir3de.statistics.domain import Statistics
 from ir3de.statistics.files import encode_statistics, outcomes_bytes
 
 GRAM, GRAM_VERSION = "ir3de.gram", 1
+SUBJECTS, SUBJECTS_VERSION = "ir3de.subjects", 1
+SUBJECT_TENSORS = ("centre", "centroids", "sizes", "background")
 Described = dict[str, Any]
 
 
@@ -95,7 +97,7 @@ def _describe(router: RouterParts, parts: Parts, serving: bool) -> Described:
         "selector": SELECTORS.describe(compiled.selector),
         "calibration": None if rules.calibration is None else rules.calibration.to_dict(),
         "familiarity": None if rules.familiarity is None else asdict(rules.familiarity),
-        "membership": None if rules.membership is None else asdict(rules.membership),
+        "membership": _describe_membership(rules.membership, parts),
         "policy": rules.policy.to_dict(),
         "embedding": embedding,
         "tokenizer": {
@@ -123,9 +125,22 @@ def _encode_table(table: Table) -> bytes:
         "rank": table.rank,
         "familiarity": table.familiarity,
         "pairs": table.pairs,
+        "subjects": table.subjects,
     }
     stored = {name: tensor for name, tensor in tensors.items() if tensor is not None}
     return to_safetensors(stored, {"kind": "ir3de.table", "version": 1})
+
+
+def _describe_membership(membership: Membership | None, parts: Parts) -> Described | None:
+    """Its numbers, and the file of its subjects where it has them."""
+    if membership is None:
+        return None
+    described = {part.name: getattr(membership, part.name) for part in fields(membership) if part.name != "subjects"}
+    if (subjects := membership.subjects) is None:
+        return {name: value for name, value in described.items() if name not in ("nearness", "contrast")}
+    tensors = {name: getattr(subjects, name) for name in SUBJECT_TENSORS}
+    header = {"kind": SUBJECTS, "version": SUBJECTS_VERSION, "means": subjects.means, "spreads": subjects.spreads}
+    return {**described, "subjects": parts.add("subjects", ".safetensors", make_tensor_file(tensors, header))}
 
 
 # --- a router from domains

@@ -18,7 +18,8 @@ from ir3de.embedding import Embedding
 from ir3de.fitting.calibration import OUT_OF_DOMAIN_DEVIATIONS, OUT_OF_DOMAIN_SHARE, HeldOut
 from ir3de.fitting.encoded_prompts import EncodedPrompts
 from ir3de.fitting.encoder_head import FittedHead, fit_head
-from ir3de.fitting.membership import UNKNOWN_SHARE, Examples, fit_weights, make_examples
+from ir3de.fitting.membership import UNKNOWN_SHARE, fit_weights
+from ir3de.fitting.membership_examples import Examples, make_examples
 from ir3de.policies import Membership
 from ir3de.routing.rules import DecisionRules
 from ir3de.routing.second_opinion import (
@@ -243,7 +244,7 @@ class _Examples:
     def make(self, table: Examples) -> Examples:
         """The encoder's features beside the table's, for the whole prompts of a set of examples."""
         n, far = len(table.experts), table.experts == len(self.nearest.vectors)
-        weights = np.array((self.member.familiarity, self.member.strangeness, self.member.certainty))
+        weights = np.array(self.member.weights)
         odds = np.clip(self.member.bias + table.features[:n] @ weights, policies.MIN_CERTAINTY, policies.MAX_CERTAINTY)
         logits, nearest = np.full((n, len(table.known)), np.nan), np.empty(n)
         rows = _find_rows(self.head, self.starts, table.experts[~far], table.places[~far])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from statistics import fmean, pstdev
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,7 +13,6 @@ from ir3de.defaults import DEFAULT_CAP, PROMPT_STRENGTH
 from ir3de.embedding import Embedding
 from ir3de.errors import InputError
 from ir3de.fitting.calibration import (
-    OUT_OF_DOMAIN_DEVIATIONS,
     Floats,
     HeldOut,
     Views,
@@ -26,7 +24,7 @@ from ir3de.fitting.calibration import (
 from ir3de.fitting.evidence import Comparison, Components, fit_tables, score_tables, score_views, take_enough
 from ir3de.fitting.folds import Fold, make_folds
 from ir3de.fitting.membership import UNKNOWN_SHARE, fit_membership
-from ir3de.policies import TOO_FEW_PROMPTS, Calibration, Familiarity, Membership
+from ir3de.policies import Calibration, Familiarity, Membership
 from ir3de.scorers import Blend, Posterior, PromptRidge, Scorer, TokenRidge
 from ir3de.scorers.arithmetic import TRIALS, steps
 from ir3de.scorers.blend import BlendParts
@@ -47,7 +45,6 @@ WINDOWS = (64, 128, 256)  # tokens; tried only where the sample holds every prom
 # elsewhere (docs/scorers.md). So a candidate must beat the default by two standard errors and by half a point. A
 # candidate that relies on counts or pairs must win by a point: both generalise worse, and pairs double routing time.
 MIN_LEAD, MIN_LEAD_OF_COUNTS = 0.005, 0.01
-EVEN_EVIDENCE = math.log((1 - UNKNOWN_SHARE) / UNKNOWN_SHARE)  # log-odds of a prompt whose evidence speaks for neither
 MOST_PROMPT_TRIALS = 1 + sum(map(len, (STRENGTHS, PRIORS, POSTERIORS, PAIRS, PAIRS, VOTER_COUNTS))) - 2
 
 Parts: TypeAlias = "BlendParts | LogisticParts | None"
@@ -225,27 +222,7 @@ def fit_confidence(folds: Sequence[Fold], views: Views) -> ConfidenceModel:
     familiarity = None if folds[0].deal.embedding.is_multilingual else fit_familiarity(measured)
     membership = fit_membership(folds, views, calibration, familiarity, measured)
     held_out = HeldOut.gather(folds, views, measured)
-    if membership is not None and membership.lowest == TOO_FEW_PROMPTS:
-        membership = replace(membership, lowest=_bound_odds(membership, calibration, familiarity, held_out))
     return ConfidenceModel(limit_calibration(calibration, folds[0].deal.domains), familiarity, membership, held_out)
-
-
-def _bound_odds(
-    membership: Membership, calibration: Calibration, familiarity: Familiarity | None, held: HeldOut
-) -> float:
-    """The log-odds below which a prompt is out of domain, where too few prompts are held out to measure a share of 2 %.
-
-    That is below all of them, and three standard deviations below their mean.
-    """
-    columns = held.evidence, held.counted, held.familiarity, held.tokens
-    odds = [
-        membership.find_log_odds(
-            0.0 if familiarity is None else familiarity.deviation(known, tokens),
-            max(calibration.probabilities(evidence, counted)),
-        )
-        for evidence, counted, known, tokens in zip(*(column.tolist() for column in columns), strict=True)
-    ]
-    return min(*odds, fmean(odds) - OUT_OF_DOMAIN_DEVIATIONS * pstdev(odds), EVEN_EVIDENCE)
 
 
 def find_trust(domains: Sequence[Statistics]) -> float:

@@ -71,7 +71,7 @@ class CompiledRouter:
             if reduce is not None:
                 tally = reduce(rules.selector, tally, counted)
             best = int(tally.argmax())
-            if best >= experts:  # the column of the familiarities
+            if best >= experts:  # the column of the familiarities, or one of the subjects
                 best = int(tally[:experts].argmax())
             penalties = standing_penalties if weights is None else rules.penalties(weights)
             return make_decision(rules, tally, length, counted, best, penalties)
@@ -91,7 +91,7 @@ class CompiledRouter:
             )
         if selector.log_offset != own.log_offset:
             compiled = Table.compile(table.scores, log_offset=selector.log_offset)
-            table = replace(compiled, familiarity=table.familiarity, pairs=table.pairs)
+            table = replace(compiled, familiarity=table.familiarity, pairs=table.pairs, subjects=table.subjects)
         if isinstance(rules.valuation, Probabilities) and type(selector) is not type(own):
             rules = replace(rules, valuation=Probabilities(), membership=None)  # votes are other evidence
         if isinstance(selector, EntropyTopK) and isinstance(own, EntropyTopK) and own == replace(selector, k=own.k):

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from ir3de.policies import utilities
+from ir3de.policies import Membership, utilities
 from ir3de.routing.html import draw
 from ir3de.routing.messages import MAX_GENERIC_CHARS, count_content
 from ir3de.routing.rules import DecisionRules
@@ -29,7 +29,9 @@ class Decision:
     __slots__ = ("_best", "_counted", "_in_domain", "_kept", "_penalties", "_reason", "_rules", "_tally", "_tokens")
 
     _rules: DecisionRules
-    _tally: Tally  # one number per expert; then may come the sum of token familiarities, in parts of FAMILIARITY_UNIT
+    # one number per expert; then may come the sum of token familiarities, in parts of FAMILIARITY_UNIT, and the sums of
+    # the tokens' subject rows
+    _tally: Tally
     _tokens: int
     _counted: int
     _best: int  # the place of the largest tally; where costs decide, of the largest utility
@@ -222,10 +224,18 @@ class Decision:
             elif self._reason in ("no content", "no known token"):
                 self._in_domain = -math.inf  # nothing speaks for any domain
             else:
-                self._in_domain = member.find_log_odds(self.familiarity or 0.0, max(values))
+                self._in_domain = member.find_log_odds(self.familiarity or 0.0, max(values), *self._subject(member))
             if (calibration := rules.calibration) is not None and calibration.most:
                 values = self._kept = calibration.limit(values)
         return values
+
+    def _subject(self, member: Membership) -> tuple[float, float]:
+        """How near the prompt is to what the experts' prompts are about; zeros where that is not known."""
+        experts, subjects = len(self._rules.experts), member.subjects
+        sums = self._tally[experts + 1 :]
+        if subjects is None or not len(sums):
+            return 0.0, 0.0
+        return subjects.measure(sums, self._tokens, int(self._tally[:experts].argmax()))
 
     def under(self, rules: DecisionRules) -> Decision:
         """The decision on the same prompt by other rules, such as another calibration of the same router."""

@@ -76,7 +76,7 @@ class DecisionRules(Deferrable):
         if member is None or known is None:
             return lambda tally, tokens: member is None
         least = math.log(1.0 / max(1, column - 1)) if column > 1 else MIN_CERTAINTY  # all experts are equally likely
-        base = member.bias + member.certainty * max(least, MIN_CERTAINTY) - member.lowest
+        base = member.bias + member.certainty * max(least, MIN_CERTAINTY) - member.lowest + member.least_of_subjects
         between, within, mean = known.between**2, known.within**2, known.mean
         of_familiarity, of_strangeness, sqrt = member.familiarity, member.strangeness, math.sqrt
 

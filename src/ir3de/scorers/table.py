@@ -51,6 +51,7 @@ class Table:
     log_offset: float = 0.0  # added inside the logarithm of the entropy
     familiarity: npt.NDArray[np.float32] | None = None  # (V,)  how common each token is, in whole parts
     pairs: npt.NDArray[np.float32] | None = None  # (BUCKETS, C)  scores of neighbouring tokens
+    subjects: npt.NDArray[np.int8] | None = None  # (V, k)  what each token is about
 
     @cached_property
     def order(self) -> EntropyOrder:
@@ -98,9 +99,11 @@ class Table:
         rank: npt.NDArray[np.uint32],
         familiarity: npt.NDArray[np.float32] | None = None,
         pairs: npt.NDArray[np.float32] | None = None,
+        subjects: npt.NDArray[np.int8] | None = None,
     ) -> Table:
         """The table of these arrays, as a file has them."""
-        return cls(scores, vote, EntropyOrder(entropy, rank), familiarity=familiarity, pairs=pairs)
+        order = EntropyOrder(entropy, rank)
+        return cls(scores, vote, order, familiarity=familiarity, pairs=pairs, subjects=subjects)
 
     @classmethod
     def of(
