@@ -207,7 +207,7 @@ class Deal:
 
     @cached_property
     def subjects(self) -> Sums | None:
-        """What each token that occurs is about: (tokens, k); None where the embedding does not tell."""
+        """What each token that occurs is about: (tokens, k); None without subject rows."""
         known = self.embedding.subjects
         return None if known is None else known.rows[self.seen].astype(np.float32)
 

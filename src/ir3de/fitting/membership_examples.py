@@ -81,7 +81,7 @@ class Examples:
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """What a fit says of prompts: evidence, familiarity, and the mean of their subject rows."""
+    """A fit's view of prompts: evidence, familiarity, and the mean of their subject rows."""
 
     evidence: Floats  # (n, C)
     measured: PromptFamiliarities
@@ -137,7 +137,7 @@ def _group(experts: int) -> list[Indices]:
 
 
 class _Fit:
-    """A fit of some experts without a fold's held-out prompts, and what it says of those."""
+    """A fit of some experts without a fold's held-out prompts, and its view of those."""
 
     def __init__(self, fold: Fold, experts: Indices) -> None:
         self.fold, self.experts, self.background = fold, experts, len(fold.deal.domains) - 1
@@ -209,7 +209,7 @@ def _make_examples(fold: Fold, group: Fold, experts: Indices) -> Examples | None
 
     weights = _weigh(fold.whole, is_known, fit.background, KNOWN_SHARE if subjects is not None else 0.5) / 2
     parts = [(describe(view, subjects), is_known, weights, USUAL) for view in (whole, short)]
-    if subjects is not None:  # words alone cannot tell an unusual prompt from one about something else
+    if subjects is not None:  # by words alone, an unusual prompt looks like one about something else
         parts.append((*_share(describe(fit.view_wordy(known[0]), subjects), WORDY_SHARE), WORDY_KIND))
         other, others = _Fit(group, experts), np.isin(group.whole.experts, experts)
         if others.any() and (about := other.gather_subjects()) is not None:

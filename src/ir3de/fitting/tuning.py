@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeAlias
@@ -23,7 +22,7 @@ from ir3de.fitting.calibration import (
 )
 from ir3de.fitting.evidence import Comparison, Components, fit_tables, score_tables, score_views, take_enough
 from ir3de.fitting.folds import Fold, make_folds
-from ir3de.fitting.membership import UNKNOWN_SHARE, fit_membership
+from ir3de.fitting.membership import fit_membership
 from ir3de.policies import Calibration, Familiarity, Membership
 from ir3de.scorers import Blend, Posterior, PromptRidge, Scorer, TokenRidge
 from ir3de.scorers.arithmetic import TRIALS, steps
