@@ -36,6 +36,7 @@ lint:            ## style, types, and which room may import which
 	python scripts/generate_openapi.py --check
 	python lab/scripts/generate_alternatives_docs.py --check
 	python lab/scripts/generate_benchmark_docs.py --check
+	python lab/scripts/generate_cold_start_docs.py --check
 	python lab/scripts/generate_confidence_docs.py --check
 	python lab/scripts/generate_conversation_docs.py --check
 	python lab/scripts/generate_privacy_docs.py --check
@@ -51,6 +52,7 @@ bench:           ## speed as ratios, accuracy where IR3DE_DATA points, robustnes
 	ir3de bench speed --save results/speed.json
 	ir3de bench accuracy --save results/accuracy.json
 	ir3de bench alternatives --data $(IR3DE_DATA) --encoder $(ENCODER) --environments $(or $(ENVS),envs) --answers answers --save results/alternatives.json
+	ir3de bench cold-start --data $(IR3DE_DATA) --encoder $(ENCODER) --environments $(or $(ENVS),envs) --answers answers --save results/cold_start.json
 	ir3de bench robustness --save results/robustness.json
 	ir3de bench experts --save results/experts.json
 	ir3de bench big --save results/big.json
@@ -89,6 +91,7 @@ docs:            ## the generated pages and pictures
 	python scripts/generate_openapi.py
 	python lab/scripts/generate_alternatives_docs.py
 	python lab/scripts/generate_benchmark_docs.py
+	python lab/scripts/generate_cold_start_docs.py
 	python lab/scripts/generate_confidence_docs.py
 	python lab/scripts/generate_conversation_docs.py
 	python lab/scripts/generate_privacy_docs.py
