@@ -238,6 +238,10 @@ class Router(RouterFacts):
         """A new router: the same fit with another calibration."""
         return Router(self._parts.with_calibration(calibration))
 
+    def without_teacher(self) -> Router:
+        """A new router: the one that would have been fitted without any teacher."""
+        return Router(self._parts.training.forget_taught(self._parts))
+
     def with_statistics(self, statistics: Mapping[str, Statistics]) -> Router:
         """A new router: the same scorer, policy and confidence fitted to other statistics of the experts."""
         return Router(self._parts.training.replace_statistics(self._parts, statistics))

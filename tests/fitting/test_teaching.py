@@ -96,6 +96,7 @@ def test_removing_what_was_taught_gives_the_router_that_never_had_a_teacher(
 ) -> None:
     left = forget(taught)
     assert alike(left, plain) and left.teaching is None
+    assert alike(taught.without_teacher(), plain) and alike(plain.without_teacher(), plain)
     taught.save(tmp_path / "taught")
     assert alike(forget(ir3de.Router.load(tmp_path / "taught")), plain)
 
@@ -134,6 +135,7 @@ def test_only_people_are_held_out_and_the_proof_counts_them_alone(taught: ir3de.
     alone = prove(router=ir3de.Router.fit(more, scorer=Logistic()), contenders=False)
     found = prove(router=router, contenders=False)
     assert (found.prompts, found.known, found.accuracy) == (alone.prompts, alone.known, alone.accuracy)
+    assert found.abstained == alone.abstained and any("What the teacher brought" in note for note in found.notes)
 
 
 def test_a_teacher_that_brings_nothing_leaves_the_router_as_it_is(plain: ir3de.Router) -> None:

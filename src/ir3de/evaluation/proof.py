@@ -16,6 +16,7 @@ from ir3de.evaluation.accuracy import ReliabilityBin
 from ir3de.evaluation.frontier import Frontier
 from ir3de.evaluation.intervals import Estimate, JSONReport, write_points
 from ir3de.evaluation.prompts import NOTABLE
+from ir3de.fitting.teaching_report import Teaching
 from ir3de.router import Router
 from ir3de.routing.html import draw, write_percent
 from ir3de.statistics.sample import MAX_COPIES, MAX_PROMPTS
@@ -224,7 +225,9 @@ def judge_curve(proof: Proof) -> str | None:
     return f"Twice the prompts would bring about {points}."
 
 
-def describe_method(proof: Proof, router: Router, *, can_be_held: int, lacks_sklearn: bool) -> tuple[str, ...]:
+def describe_method(
+    proof: Proof, router: Router, taught: Teaching | None, *, can_be_held: int, lacks_sklearn: bool
+) -> tuple[str, ...]:
     """How it was measured, and what could not be."""
     if proof.method == "holdout":
         notes = [
@@ -241,7 +244,7 @@ def describe_method(proof: Proof, router: Router, *, can_be_held: int, lacks_skl
         notes.append(weighted)
     if unmeasured := [name for name in proof.experts if proof.recall[name] is None]:
         notes.append(f"No prompt of {name_some(unmeasured)} could be held out: these figures leave such experts out.")
-    if (taught := router.teaching) is not None and proof.method != "holdout":
+    if taught is not None and proof.method != "holdout":
         left_out = "Taught labels are left out here, because the teacher knew the labels of these prompts."
         notes += [*[left_out] * taught.is_used, f"What the teacher brought: {taught.describe()}."]
     if not router.calibrated:

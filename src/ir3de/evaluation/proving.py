@@ -44,6 +44,7 @@ from ir3de.evaluation.proof import (
 )
 from ir3de.fitting.domains import require_experts
 from ir3de.fitting.inputs import read_by_label
+from ir3de.fitting.teaching_report import Teaching
 from ir3de.policies import Policy
 from ir3de.router import Router
 from ir3de.routing.decision import Decision, require_content
@@ -113,6 +114,9 @@ def prove(
     elif fit:
         raise InputError(f"the router is fitted already: leave out {', '.join(fit)}, or leave out router")
     router.require_probabilities("its held-out gain is in `validation`; measure it with evaluate_outcomes")
+    teaching = router.teaching
+    if aside is None:  # a teacher knows the labels of what is held out, so its labels cannot be measured on that
+        router = router.without_teacher()
     dealt = deal_prompts(_count(given, router), router.embedding, folds)
     prompts = {**router.prompts, **{name: len(own) for name, own in (given or {}).items()}}
     known = {hash_text(text): text for own in (given or {}).values() for text in own}
@@ -125,7 +129,7 @@ def prove(
     measured = _Measured(router, dealt, known, np.array(mix, np.int64), np.array(list(prompts.values()), np.int64))
     for split in splits:
         measured.measure(split, contenders=contenders, curve=curve)
-    return measured.conclude("cross-validation" if aside is None else "holdout")
+    return measured.conclude("cross-validation" if aside is None else "holdout", teaching)
 
 
 def _list_prompts(experts: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
@@ -133,17 +137,11 @@ def _list_prompts(experts: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
 
 
 def _count(given: Mapping[str, Sequence[str]] | None, router: Router) -> dict[str, Statistics]:
-    """The statistics to take prompts out of: of these texts, or the router's own, without what a teacher labelled.
-
-    A teacher knows the labels of the prompts that are held out. So fits with its labels cannot be measured on them.
-    """
-    held = router.holdings
-    counted = {
-        name: held[name].leave_out_taught(own) if name in held else own for name, own in router.statistics.items()
-    }
+    """The statistics to take prompts out of: of these texts, or the router's own."""
     if given is None:
-        return counted
+        return dict(router.statistics)
     require_experts(given, router.experts)
+    counted = dict(router.statistics)
     for name, texts in given.items():
         recipe = router.recipe(name)
         window = {"window": recipe.window} if recipe.prompt_sums else {"prompt_sums": False}
@@ -239,7 +237,7 @@ class _Measured:
         names = self.router.experts
         return [decision.best == names[expert] for decision, expert in zip(decisions, experts, strict=True)]
 
-    def conclude(self, method: str) -> Proof:
+    def conclude(self, method: str, teaching: Teaching | None) -> Proof:
         """All findings, in one object."""
         names, truth = self.router.experts, np.array(self.experts, np.int64)
         place = {name: index for index, name in enumerate(names)}
@@ -277,9 +275,8 @@ class _Measured:
             notes=(),
             frontier=self._find_frontier(truth, weights),
         )
-        notes = describe_method(
-            proof, self.router, can_be_held=int((self.dealt.folds >= 0).sum()), lacks_sklearn=self.lacks_sklearn
-        )
+        held = int((self.dealt.folds >= 0).sum())
+        notes = describe_method(proof, self.router, teaching, can_be_held=held, lacks_sklearn=self.lacks_sklearn)
         return replace(proof, verdict=give_verdict(proof), notes=notes)
 
     def _compare(self, right: Flags, truth: Indices, weights: Floats) -> tuple[Contender, ...]:

@@ -38,6 +38,7 @@ Background: TypeAlias = Callable[[], "Statistics | None"]
 Fitted: TypeAlias = "tuple[CompiledRouter, DomainTraining]"
 Parts: TypeAlias = "BlendParts | LogisticParts | None"
 ChosenBy = Literal["caller", "fit", "tuning"]
+USUAL_CHOICES: Mapping[ChosenBy, ScorerChoice] = {"caller": "keep", "fit": "choose", "tuning": "choose"}  # of a teacher
 
 
 @dataclass(frozen=True)
@@ -133,20 +134,19 @@ class DomainTraining:
         """Let a teacher label texts, for some experts or for all: then what an earlier one taught is replaced."""
         from ir3de.fitting.teaching import find_taught
 
-        change: ScorerChoice = scorer or ("keep" if self.chosen_by == "caller" else "choose")
-        now = self._now(parts)
-        for name, held in self.holdings().items() if names is None else ():
-            for one in held.contributions:
-                now = now.remove_part(name, one.id) if one.is_taught else now
-        plain = self._change(parts, now, change) if now.entries else parts
+        plain = parts if names is not None else self.forget_taught(parts, scorer)
         training = cast(DomainTraining, plain.training)
         found = find_taught(plain, training._hold_out(plain), lesson, names)
         if found.contributions:
-            now = replace(now, entries=())
+            now = training._now(plain)
             for name, one in found.contributions.items():
                 now = now.give(Gift(name, one), self.recipe(name), parts.embedding())
-            plain = training._change(plain, now, change)
+            plain = training._change(plain, now, scorer or USUAL_CHOICES[self.chosen_by])
         return replace(plain, training=replace(cast(DomainTraining, plain.training), teaching=found.report))
+
+    def forget_taught(self, parts: RouterParts, scorer: ScorerChoice | None = None) -> RouterParts:
+        now = self._now(parts).remove_taught()
+        return self._change(parts, now, scorer or USUAL_CHOICES[self.chosen_by]) if now.entries else parts
 
     def _follow(self, parts: RouterParts, after: Mapping[str, Statistics]) -> EncodedPrompts | None:
         """The vectors of the prompts after a change; None for a router without an encoder."""
@@ -237,9 +237,9 @@ class DomainTraining:
         """The evidence for kept prompts from fits without them; None if none can be held out."""
         from ir3de.fitting.tuning import ConfidenceSetting
 
-        domains, selector = list(self.statistics().values()), parts.compiled.rules.selector
-        known = domains, parts.embedding(), self.scorer, selector, self.background()
-        return self.held_out() if self.held_out else ConfidenceSetting(*known).score_again()
+        known = parts.embedding(), self.scorer, parts.compiled.rules.selector, self.background()
+        setting = ConfidenceSetting(list(self.statistics().values()), *known)
+        return self.held_out() if self.held_out else setting.score_again()
 
     def decide_kept(self, parts: RouterParts) -> list[KeptPrompt]:
         rules, statistics = parts.compiled.rules, self.statistics()

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import partial, reduce
 from typing import Any, Literal, TypeAlias
 
 from ir3de.defaults import DEFAULT_WINDOW
@@ -134,6 +134,11 @@ class Amendment:
         after = replace(rest, sample=left.sample() if gone.kept else before.sample)
         entry = Change.now("remove", expert=name, given=gone.given, before=before.digest, after=after.digest)
         return Amendment({**self.statistics, name: after}, {**self.holdings, name: left}, [*self.entries, entry])
+
+    def remove_taught(self) -> Amendment:
+        """Remove every contribution that a teacher labelled."""
+        taught = [(name, one.id) for name, own in self.holdings.items() for one in own.contributions if one.is_taught]
+        return reduce(lambda now, one: now.remove_part(*one), taught, self)
 
 
 def add_statistics(*parts: Statistics | None) -> Statistics | None:

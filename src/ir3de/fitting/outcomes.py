@@ -111,6 +111,9 @@ class OutcomeTraining:
     ) -> NoReturn:
         self._refuse("a teacher labels texts, and outcomes have scores instead of labels")
 
+    def forget_taught(self, parts: RouterParts) -> RouterParts:
+        return parts
+
     def tune(self, parts: RouterParts) -> NoReturn:
         self._refuse("there is nothing to tune, its shrinkage is cross-validated at every fit")
 

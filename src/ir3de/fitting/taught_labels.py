@@ -1,7 +1,9 @@
 """The labels of a teacher: how sure they are, which of them are used, and what they bring.
 
-Encoder and table teach together: the log-probabilities of both are added, with weights from held-out predictions. What
-the labels bring is measured on labelled prompts that are held out in turn. Each time the teacher, too, is fitted
+Encoder and table teach together: the log-probabilities of both are added, with weights from held-out predictions. In a
+second round a table learns the labels of one half of the texts, and corrects those of the other half.
+
+What the labels bring is measured on labelled prompts that are held out in turn. Each time the teacher, too, is fitted
 without them: otherwise the texts near a held-out prompt would carry its label, and the figure would be too good.
 """
 
@@ -28,6 +30,7 @@ MAX_TRIED_TEXTS = 3_000  # unlabelled ones, while the share is chosen
 TRIAL_TOLERANCE = 0.1  # of a fit that is only compared
 TEACHER_WEIGHTS = (0.5, 1.0, 2.0, 4.0)
 TABLE_WEIGHTS = (0.0, 0.25, 0.5, 1.0, 2.0)
+SECOND_WEIGHT = 1.0  # of a table fitted to the other half of the texts, with the labels of the first round
 SURE = 0.9  # the probability of an expert that a teacher names, before weights are chosen
 TRYING = "trying taught labels"  # the stage that is reported
 
@@ -174,7 +177,7 @@ def judge(material: Material, allowed: Flags, wanted: Sequence[int] | None = Non
         known = np.concatenate([material.labels[fold.kept], labels.experts[chosen]])
         return material.fit_table(places, known, material.many, TRIAL_TOLERANCE)(fold.held)
 
-    by_fold = [Labels.read(_add(fold, weights, tried)) for fold in folds]
+    by_fold = [_label(material, fold, weights, tried, allowed[: len(tried)]) for fold in folds]
     results: dict[float, Floats] = {}
     with steps(TRYING, (len(SHARES) + 1) * len(folds)) as advance:
         for share in SHARES:
@@ -185,7 +188,7 @@ def judge(material: Material, allowed: Flags, wanted: Sequence[int] | None = Non
             results[share] = np.concatenate(parts)
         share = max(SHARES, key=lambda one: (_is_right(results[one], truth).mean(), one))
         whole = _fit_fold(material, None)
-        all_labels = Labels.read(_add(whole, weights, material.texts))
+        all_labels = _label(material, whole, weights, material.texts, allowed)
         known = Labels(all_labels.experts[: len(tried)], all_labels.sureness[: len(tried)])
         biased = []
         for fold in folds:
@@ -215,6 +218,19 @@ def _fit_fold(material: Material, fold: int | None) -> _Fold:
 def _add(fold: _Fold, weights: Weights, places: Indices) -> Floats:
     found = weights.teacher * fold.teacher(places)
     return found + weights.table * fold.table(places) if weights.table else found
+
+
+def _label(material: Material, fold: _Fold, weights: Weights, texts: Indices, allowed: Flags) -> Labels:
+    """The labels of texts, in two rounds."""
+    logits = _add(fold, weights, texts)
+    first, second = Labels.read(logits), np.zeros_like(logits)
+    is_even = np.arange(len(texts)) % 2 == 0
+    for half in (is_even, ~is_even):
+        others = np.flatnonzero(allowed & ~half)
+        places = np.concatenate([fold.kept, texts[others]])
+        labels = np.concatenate([material.labels[fold.kept], first.experts[others]])
+        second[half] = material.fit_table(places, labels, material.many, TRIAL_TOLERANCE)(texts[half])
+    return Labels.read(np.log(softmax(logits) + 1e-30) + SECOND_WEIGHT * np.log(softmax(second) + 1e-30))
 
 
 def _choose_weights(material: Material, folds: Sequence[_Fold]) -> Weights:

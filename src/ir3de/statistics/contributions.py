@@ -176,14 +176,6 @@ class Holding:
         """How many prompts a teacher labelled."""
         return sum(one.prompts for one in self.contributions if one.is_taught)
 
-    def leave_out_taught(self, total: Statistics) -> Statistics:
-        """What people gave the expert, where `total` is the sum of everything. An expert never loses all it has."""
-        left = replace(self, contributions=tuple(one for one in self.contributions if not one.is_taught))
-        taught = [one.statistics().without_sample() for one in self.contributions if one.is_taught]
-        if not taught or (left.own is None and not left.contributions):
-            return total
-        return replace(total.without_sample() - sum(taught[1:], taught[0]), sample=left.sample())
-
     def sample(self) -> Sample | None:
         """The prompts of all of them together."""
         kept = [one for one in self.contributions if one.kept]
