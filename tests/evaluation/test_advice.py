@@ -11,6 +11,7 @@ import pytest
 import tiny
 from commands import run, run_json
 from ir3de import Router
+from ir3de.corpora import import_routes
 from ir3de.evaluation import advise, prove
 from ir3de.evaluation.advice import _list_helps
 
@@ -88,3 +89,11 @@ def test_the_command_prints_one_line_and_json_has_the_fields(
     assert found["fewest"] == 6 and found["helps"][0]["kind"] == "prompts" and found["sentence"].startswith("about ")
     assert found["helps"][-1]["kind"] == "teacher" and "--teacher minilm-l6" in found["sentence"]
     assert "advice" not in run_json("fit", tmp_path / "three", few, *how, "--no-proof")
+
+
+def test_imported_routes_get_advice_too(tmp_path: Path) -> None:
+    routes = [{"name": name, "utterances": texts} for name, texts in tiny.domain_texts(4).items()]
+    path = tmp_path / "routes.json"
+    path.write_text(json.dumps({"encoder_type": "openai", "encoder_name": "small", "routes": routes}), "utf-8")
+    advice = advise(fit(dict(import_routes(path).texts)))
+    assert advice is not None and (advice.fewest, advice.held_out) == (4, 12)
