@@ -129,6 +129,13 @@ def test_a_teacher_labels_the_prompts_that_were_not_drawn() -> None:
     assert {fit.part for fit in plan([SUITE], [contender], [], ["few", "all", "limits"], draws=1)} == {"few"}
 
 
+def test_a_router_with_an_encoder_is_measured_where_the_encoder_is_installed() -> None:
+    own = Ir3de("with encoder", {"encoder": "minilm-l6"})
+    parts = ["few", "all", "limits"]
+    assert {fit.part for fit in plan([SUITE], [own], [], parts, draws=1)} == set(parts)
+    assert plan([SUITE], [replace(own, missing="not installed")], [], parts, draws=1) == []
+
+
 def test_ir3de_counts_what_its_decisions_say() -> None:
     contender = Ir3de("tiny", {"embedding": tiny.embedding()})
     test = [(name, text) for name, texts in TEST.items() for text in texts]
@@ -248,7 +255,7 @@ def test_the_command_prints_every_part_and_keeps_the_figures(data: Path, embeddi
     assert [(row["data"], row["split"], row["prompts"], len(row["draws"])) for row in measured] == [
         ("small", "test", 8, 2), ("suite", "test", 30, 2), ("suite", "ood", 30, 2)
     ]  # fmt: skip
-    assert len(said["few"]) == 12 and all(row["router"] == f"ir3de, {embedding}" for row in measured)
+    assert len(said["few"]) == 15 and all(row["router"] == f"ir3de, {embedding}" for row in measured)
     assert [set(row["accuracy"]) for row in said["all"]] == [{"test"}, {"test", "ood", "first 32"}]
     assert [row["kind"] for row in said["limits"]] == ["test prompts", "other sources", *REWORDINGS]
 

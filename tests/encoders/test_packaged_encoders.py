@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ir3de import Decision, Router
+from ir3de.corpora import examples
 from ir3de.embedding import packaged_models
 from ir3de.encoders import Encoder
 from ir3de.encoders.installing import install
@@ -67,3 +69,19 @@ def test_a_fetched_copy_gives_the_same_digest(minilm: Encoder, tmp_path: Path, m
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     install(packaged_models.locate(NAME))
     assert Encoder.load(packaged_models.locate(NAME)).digest == minilm.digest
+
+
+def test_a_router_that_asks_it_is_right_more_often(minilm: Encoder) -> None:
+    experts = examples.prompts()
+    router = Router.fit({name: texts[:16] for name, texts in experts.items()}, encoder=minilm)
+    truth = [(name, text) for name, texts in experts.items() for text in texts[60:80]]
+    texts = [text for _, text in truth]
+
+    def count_right(decisions: list[Decision]) -> int:
+        return sum(one.best == name for one, (name, _) in zip(decisions, truth, strict=True))
+
+    found = router.route_batch(texts)
+    assert 0 < sum(one.consulted for one in found) < len(found) / 2
+    assert count_right(found) > count_right(router.route_batch(texts, consult=False))
+    assert router.opinion is not None and router.opinion.gain is not None
+    assert router.opinion.gain.consulted > router.opinion.gain.table

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from ir3de.policies import MAX_CERTAINTY, MIN_CERTAINTY
 LEVELS = 127  # the largest number in a vector
 WEIGHT_UNIT = 2.0**-12
 MAX_WEIGHT = 2.0**11  # so that a weight has at most 24 bits
+MAX_EXACT = 1 << 24  # float32 holds whole numbers below it exactly
 MIN_PROBABILITY = 1e-12  # whose logarithm is finite
 
 Vectors = npt.NDArray[np.int8]  # (n, width)
@@ -122,12 +124,32 @@ class SecondOpinion:
     def score(self, vectors: Vectors) -> Floats:
         """The head's logits of the experts: (n, C)."""
         wide = vectors.astype(np.float64)
-        sums = wide @ self.head[:-1].astype(np.float64)  # exact
+        sums = wide @ self._wide_head  # exact
         return np.asarray(sums / np.sqrt((wide * wide).sum(axis=1, keepdims=True)) + self.head[-1])
 
     def find_nearest(self, vectors: Vectors) -> Floats:
         """The cosine to the nearest centroid: (n,)."""
-        return np.asarray(measure_cosines(vectors, self.centroids).max(axis=1))
+        wide = vectors.astype(self._wide_centroids.dtype)
+        sums = (wide @ self._wide_centroids).astype(np.float64)  # whole numbers, exact
+        nearest = (sums / self._centroid_lengths).max(axis=1)
+        return np.asarray(nearest / np.sqrt((wide * wide).sum(axis=1, dtype=np.float64)))
+
+    @cached_property
+    def _wide_head(self) -> Floats:
+        return self.head[:-1].astype(np.float64)
+
+    @cached_property
+    def _wide_centroids(self) -> npt.NDArray[np.floating]:
+        is_exact = LEVELS * LEVELS * self.encoder.width < MAX_EXACT
+        return np.ascontiguousarray(self.centroids.T, np.float32 if is_exact else np.float64)
+
+    @cached_property
+    def _centroid_lengths(self) -> Floats:
+        wide = self.centroids.astype(np.float64)
+        return np.asarray(np.sqrt((wide * wide).sum(axis=1)))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {part.name: getattr(self, part.name) for part in fields(self)}  # without what was computed from them
 
     def combine(self, probabilities: list[float], logits: list[float]) -> list[float]:
         """The logarithms of the experts' probabilities, up to a constant."""

@@ -133,11 +133,18 @@ class Elsewhere:
 
 
 def list_contenders(sources: Sequence[str]) -> list[Ir3de]:
-    """IR3DE on each embedding, alone and with a teacher. A new way to fit with few prompts is one more entry here."""
+    """IR3DE on each embedding: alone, with a teacher, and with an encoder that is asked where the table is unsure.
+
+    A new way to fit with few prompts is one more entry here.
+    """
     embeddings = {source: {"embedding": Embedding.load(source)} for source in dict.fromkeys(sources)}
     missing = _find_missing(TEACHER)
     taught = [Taught(f"ir3de, {source}, taught by {TEACHER}", own, missing) for source, own in embeddings.items()]
-    return [*(Ir3de(f"ir3de, {source}", options) for source, options in embeddings.items()), *taught]
+    consulting = [
+        Ir3de(f"ir3de, {source}, encoder {TEACHER}", {**own, "encoder": TEACHER}, missing)
+        for source, own in embeddings.items()
+    ]
+    return [*(Ir3de(f"ir3de, {source}", options) for source, options in embeddings.items()), *taught, *consulting]
 
 
 def _find_missing(encoder: str) -> str | None:
@@ -248,7 +255,8 @@ def plan(
 ) -> list[Fit]:
     """Every fit, in order. Few prompts and limits are measured on intents, and on suites with other sources."""
     fits: list[Fit] = []
-    alone = [one for one in own if not isinstance(one, Taught)]  # a teacher needs prompts that were not drawn
+    # a teacher needs prompts that were not drawn
+    alone = [one for one in own if one.missing is None and not isinstance(one, Taught)]
     for material in materials:
         if "few" in parts and _has_few(material):
             fits += [

@@ -124,7 +124,17 @@ def fit_and_score(material: Material, train: Texts, prompts: int | None, router:
     if material.by_expert:
         short = fitted.with_selector(Average(cap=FIRST_TOKENS))
         accuracy["first 32"] = _score(short, material.splits["test"], material.by_expert)
-    return Row(material.name, prompts, router, accuracy, str(fitted.scorer), round(seconds, 3))
+    chosen = str(fitted.scorer) + _describe_asked(fitted, material.splits["test"])
+    return Row(material.name, prompts, router, accuracy, chosen, round(seconds, 3))
+
+
+def _describe_asked(router: Router, texts: Texts) -> str:
+    """The share of the prompts that the router's encoder is asked about; empty without an encoder."""
+    if router.opinion is None:
+        return ""
+    found = router.route_batch([text for some in texts.values() for text in some], consult=False)
+    share = np.mean([(one.confidence or 0.0) < router.opinion.certainty for one in found])
+    return f"; encoder asked about {100 * share:.1f} %"
 
 
 def _score(router: Router, texts: Mapping[str, Sequence[str]], by_expert: bool) -> float:

@@ -58,7 +58,8 @@ function describeSureness(row, found) {
   if (row.expected_score !== undefined) return `expected score ${row.expected_score.toFixed(2)}`;
   const votes = (readOptions().selector || found.options.selector) !== "average";
   const words = `${percent(row.confidence)} ${found.calibrated ? "confidence" : votes ? "of the votes" : "of the score"}`;
-  return row.out_of_domain ? `${words}, out of domain` : words;
+  const asked = row.consulted ? ", the encoder was asked" : "";
+  return row.out_of_domain ? `${words}${asked}, out of domain` : `${words}${asked}`;
 }
 
 function explainAbstention(row) {
