@@ -28,7 +28,7 @@ from strange_prompts import strange  # noqa: F401
 from test_admin_workers import process
 
 LANDLORD = "Can my landlord evict me?"
-FOLLOW_UP = "ok, and how long does that take?"  # alone, it goes to cooking
+FOLLOW_UP = "ok, and how long does that take?"  # alone, it does not go to law
 ASKED = (LANDLORD, FOLLOW_UP, QUESTIONS["maths"], FOLLOW_UP)
 EXPERTS = ["law", "law", "maths", "maths"]
 REASONS = [
@@ -92,7 +92,7 @@ def test_responses(client: Any) -> None:
 def test_completions(client: Any) -> None:
     """A prompt has one turn: there is nothing that it could stay with."""
     found = [client.completions.create(model="auto", prompt=text).ir3de["expert"] for text in (LANDLORD, FOLLOW_UP)]
-    assert found == ["law", "cooking"]
+    assert found[0] == "law" != found[1]
 
 
 @pytest.mark.clients

@@ -48,9 +48,9 @@ def names(choice: Choice) -> list[str]:
 def test_the_router_decides_and_only_candidates_follow(domain: str, model: str) -> None:
     choice = chosen(snapshot(), QUESTIONS[domain], model=model)
     assert (choice.why, choice.decided, names(choice)) == ("", domain, [domain])
-    mixed = chosen(snapshot(), "contract a egg x", model=model)
+    mixed = chosen(snapshot(), "Is my contract void if my dough does not rise?", model=model)
     assert mixed.decision is not None
-    assert names(mixed) == list(mixed.decision.candidates) == ["cooking", "law", "maths"]
+    assert names(mixed) == list(mixed.decision.candidates) == ["law", "cooking"]
 
 
 def test_a_name_is_asked_without_routing_and_only_its_own_fallbacks_follow() -> None:

@@ -22,7 +22,7 @@ from raw_sockets import ask, chat
 from running_gateway import QUESTIONS, TEXTS, config_for, failing, outcome_router, running, small_router
 
 LAW = QUESTIONS["law"]  # nobody but law is a candidate
-MIXED = "Is a contract void when my landlord cannot boil an egg?"  # law; cooking is a candidate
+MIXED = "Is my contract void if my dough does not rise?"  # law; cooking is a candidate
 CAUSES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {  # of law: experts, request, controls
     "capability": ({"capabilities": ["chat"]}, {"tools": [{"type": "function"}]}, {}),
     "context": ({"context_window": 1}, {}, {}),

@@ -13,7 +13,12 @@ from client_keys import bearer, key, write_keys
 from ir3de_gateway.config.document import Config
 from running_gateway import QUESTIONS, Running, running, small_router
 
-TEXTS = [*QUESTIONS.values(), "hi", "Is a contract void when my landlord cannot boil an egg?", "contract a egg x"]
+TEXTS = [
+    *QUESTIONS.values(),
+    "hi",
+    "Is my contract void if my dough does not rise?",
+    "What is a contract, an egg and an integer?",
+]
 SETTINGS: list[dict[str, Any]] = [{}, {"selector": "all"}, {"selector": "entropy", "k": 1}]
 
 

@@ -62,7 +62,7 @@ def test_embedding_build_and_list(tmp_path: Path) -> None:
     assert "no embedding at" in complaint("embedding", "build", "nowhere", tmp_path / "new")
     listed = run_json("embedding", "list", tmp_path / "copies")
     paths = [header["path"] for header in listed]
-    assert [path for path in paths if path != "multilingual"] == ["default@3", "default@2", "default", str(copy)]
+    assert [path for path in paths if path != "multilingual"] == ["default", "default@2", "default@1", str(copy)]
     assert "SmolLM2-135M" in run("embedding", "list").stdout
     assert "no folder at" in complaint("embedding", "list", tmp_path / "missing")
     (copy / "matrix.safetensors").unlink()
@@ -156,7 +156,7 @@ def test_names_come_before_bars_on_a_narrow_terminal(
 
 def test_output_that_cannot_hold_every_character(fitted: Path) -> None:
     ascii_only = {"PYTHONIOENCODING": "ascii"}
-    shown = process("route", fitted, "Is this contract void? 你好", env=ascii_only)
+    shown = process("route", fitted, "Is this contract of my landlord void? 你好", env=ascii_only)
     assert (shown.returncode, shown.stderr) == (0, "") and "law" in shown.stdout
     said = process("explain", fitted, "--json", "contract 你好", env=ascii_only)
     assert "".join(vote["text"] for vote in json.loads(said.stdout)["votes"]) == "contract 你好"

@@ -14,7 +14,7 @@ from ir3de.corpora import read_rows
 pytestmark = pytest.mark.usefixtures("plain_terminal")
 
 ROWS = (
-    {"id": "7", "prompt": 'Is this "contract"\nvoid, or\tnot?', "team": "law"},
+    {"id": "7", "prompt": 'Is this "contract" of my landlord\nvoid, or\tnot?', "team": "law"},
     {"id": "8", "prompt": "Welche Farbe hat der Himmel am Abend?", "team": ""},
 )
 

@@ -13,6 +13,7 @@ from ir3de import Contribution, Embedding, Router, Statistics, collect, files
 from ir3de.embedding import readers
 from ir3de.embedding.readers import DEFAULTS, DefaultEmbedding
 from ir3de.errors import ArtifactError, EmbeddingError, MismatchError
+from ir3de.evaluation import prove, verify
 from ir3de.fitting.outcomes import collect_outcomes
 from ir3de.statistics.files import load_statistics, outcomes_bytes, outcomes_from, save_statistics
 
@@ -32,8 +33,8 @@ def second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Embedding:
 
 @pytest.fixture
 def first_router(tmp_path: Path) -> Path:
-    """A router of version 1, which was saved before there was a second."""
-    return Router.fit({"law": LAW, "maths": MATHS}).save(tmp_path / "router")
+    """A router of version 1, which was saved before there was another."""
+    return Router.fit({"law": LAW, "maths": MATHS}, embedding=Embedding.default(1)).save(tmp_path / "router")
 
 
 def test_the_table_holds_the_fingerprints_of_its_files() -> None:
@@ -44,7 +45,7 @@ def test_the_table_holds_the_fingerprints_of_its_files() -> None:
 
 
 def test_a_copy_is_recognised_and_another_embedding_is_not(tmp_path: Path) -> None:
-    assert Embedding.load(Embedding.default().save(tmp_path / "copy")).default_version == 1
+    assert Embedding.load(Embedding.default().save(tmp_path / "copy")).default_version == readers.current_version()
     assert tiny.embedding().default_version is None
 
 
@@ -69,6 +70,12 @@ def test_an_extension_that_is_damaged_is_refused(tmp_path: Path) -> None:
         files.write(tmp_path / "v2" / "embedding.json", files.to_json({**header, **change}))
         with pytest.raises(ArtifactError, match=said):
             Embedding.load(tmp_path / "v2")
+    files.write(tmp_path / "v2" / "embedding.json", files.to_json(header))
+    matrix = tmp_path / "v1" / "matrix.safetensors"
+    content = matrix.read_bytes()
+    matrix.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(ArtifactError, match=r"v1.matrix.safetensors is damaged"):  # where the damage is
+        Embedding.load(tmp_path / "v2")
 
 
 def test_a_later_version_becomes_the_current_one_and_earlier_ones_can_be_named(second: Embedding) -> None:
@@ -92,8 +99,9 @@ def test_a_router_of_an_earlier_version_can_still_be_changed(
     first_router: Path, request: pytest.FixtureRequest, has_version: bool
 ) -> None:
     expected = Router.load(first_router).route_batch(PROMPTS)
-    given = collect(["stir the dough", "boil an egg"], keep_sample=True)
-    shared = Contribution.of(collect(["Is it legal?"]), owner="Berlin")
+    first = Embedding.default(1)
+    given = collect(["stir the dough", "boil an egg"], embedding=first, keep_sample=True)
+    shared = Contribution.of(collect(["Is it legal?"], embedding=first), owner="Berlin")
     second: Embedding = request.getfixturevalue("second")
     if not has_version:
         edit_header(first_router, lambda header: header["embedding"].pop("default_version"))
@@ -111,10 +119,48 @@ def test_a_router_of_an_earlier_version_can_still_be_changed(
     assert again.route_batch(PROMPTS) == expected
 
 
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_router_of_an_earlier_version_stays_what_it_is(tmp_path: Path, version: int) -> None:
+    """Load × add × merge × prove × save × verify × serving copy, beside a newer default."""
+    texts, earlier = (
+        {"law": tiny.sentences("law", 12), "maths": tiny.sentences("maths", 12)},
+        Embedding.default(version),
+    )
+    Router.fit(texts, embedding=earlier).save(tmp_path / "router")
+    router = Router.load(tmp_path / "router")
+    router.add("cooking", tiny.sentences("cooking", 12))  # counted with the router's own embedding
+    router.merge("law", Contribution.of(collect(["Is it legal?"], embedding=earlier), owner="Berlin"))
+    router.save(tmp_path / "router")
+    again = Router.load(tmp_path / "router")
+    assert again.embedding.default_version == version != readers.current_version()
+    assert {one.embedding_version for one in again.statistics.values()} == {version}
+    assert all(check.holds for check in verify(tmp_path / "router"))
+    assert prove(router=again, contenders=False, curve=False).accuracy.value > 0.5
+    serving = Router.load(again.save(tmp_path / "serving", serving=True))
+    assert serving.route_batch(PROMPTS) == again.route_batch(PROMPTS) == router.route_batch(PROMPTS)
+    again.remove("cooking")
+    again.remove("law", contribution=again.contributions["law"][-1].id)
+    assert again.statistics == Router.fit(texts, embedding=earlier).statistics
+
+
+def test_a_fit_takes_the_version_of_the_statistics_that_it_gets(tmp_path: Path) -> None:
+    old = collect(LAW, embedding=Embedding.default(1), keep_sample=True)
+    for given in (old, Contribution.of(old, owner="Berlin"), [Contribution.of(old, owner="Berlin")]):
+        router = Router.fit({"law": given, "maths": MATHS})
+        assert router.embedding.default_version == router.statistics["maths"].embedding_version == 1
+    with pytest.raises(MismatchError, match=r"'law' belong to version 1 .*, the router uses version 3 "):
+        Router.fit({"law": old, "maths": MATHS}, embedding=Embedding.default())
+    router = Router.fit({"law": LAW, "maths": MATHS})
+    with pytest.raises(MismatchError, match=r"'law' belong to version 1 .*, the router uses version 3 "):
+        router.merge("law", Contribution.of(old, owner="Berlin"))
+    assert router.statistics["law"].prompts == len(LAW)
+
+
 def test_statistics_of_an_earlier_version_can_still_be_fitted(tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    texts = {"law": LAW, "maths": MATHS}
-    paths = {name: save_statistics(collect(texts[name], keep_sample=True), tmp_path / name) for name in texts}
-    expected = Router.fit(texts).route_batch(PROMPTS)
+    texts, first = {"law": LAW, "maths": MATHS}, Embedding.default(1)
+    counted = {name: collect(texts[name], embedding=first, keep_sample=True) for name in texts}
+    paths = {name: save_statistics(counted[name], tmp_path / name) for name in texts}
+    expected = Router.fit(texts, embedding=first).route_batch(PROMPTS)
     request.getfixturevalue("second")
     statistics = {name: load_statistics(path) for name, path in paths.items()}
     assert {one.embedding_version for one in statistics.values()} == {1}

@@ -61,8 +61,8 @@ def expected_ids(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
 # --- the bundled embedding ---
 
 
-def test_default_is_the_embedding_it_is_said_to_be() -> None:
-    default = Embedding.default()
+def test_version_1_is_the_embedding_it_is_said_to_be() -> None:
+    default = Embedding.default(1)
     assert default.matrix.shape == (49152, 576)
     assert default.matrix.dtype == np.float32
     assert not default.matrix.flags.writeable
@@ -70,7 +70,7 @@ def test_default_is_the_embedding_it_is_said_to_be() -> None:
     assert (default.tokenizer.sha256, default.stored.sha256) == (TOKENIZER_SHA256, MATRIX_SHA256)
     assert default.fingerprint == hashlib.sha256(f"{TOKENIZER_SHA256} {MATRIX_SHA256}".encode()).hexdigest()
     assert default.encode("Hello, world!").tolist() == [19556, 28, 905, 17]
-    assert Embedding.load("default") is default
+    assert Embedding.load("default@1") is default
 
 
 def test_default_files_have_the_hashes_recorded_for_them() -> None:
@@ -80,7 +80,7 @@ def test_default_files_have_the_hashes_recorded_for_them() -> None:
         assert hashlib.sha256((BUNDLED / name).read_bytes()).hexdigest() == sha256, name
     header = json.loads((BUNDLED / "embedding.json").read_text())
     assert (header["tokenizer_sha256"], header["matrix_sha256"]) == (TOKENIZER_SHA256, MATRIX_SHA256)
-    assert header["fingerprint"] == Embedding.default().fingerprint
+    assert header["fingerprint"] == Embedding.default(1).fingerprint
 
 
 def test_default_comes_from_the_recorded_source() -> None:
@@ -95,7 +95,7 @@ def test_default_comes_from_the_recorded_source() -> None:
         pytest.skip("IR3DE_SMOLLM2_GGUF does not name the 98 MB source; CI compares with --check")
     source = Path(os.environ["IR3DE_SMOLLM2_GGUF"])
     script.check_source(source)
-    original, default = Embedding.load(source), Embedding.default()
+    original, default = Embedding.load(source), Embedding.default(1)
     assert original.tokenizer.definition == default.tokenizer.definition
     error = np.linalg.norm(default.matrix - original.matrix) / np.linalg.norm(original.matrix)
     assert error < 0.11

@@ -312,7 +312,7 @@ def default_statistics(seed: int) -> Statistics:
 def test_a_large_domain_is_a_small_file(tmp_path: Path) -> None:
     statistics = default_statistics(0)
     path = save_statistics(statistics, tmp_path / "large.safetensors")
-    assert path.stat().st_size < 2_000_000
+    assert path.stat().st_size < 4_000_000
     assert load_statistics(path) == statistics
 
 

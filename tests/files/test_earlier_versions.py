@@ -112,5 +112,5 @@ def test_earlier_statistics_can_be_given_to_a_router(earlier: Path) -> None:
     assert router.statistics["law"].prompts == 24
 
 
-def test_the_default_embedding_is_the_one_that_earlier_routers_were_fitted_with() -> None:
-    assert Embedding.default().fingerprint == EXPECTED["default_fingerprint"]
+def test_version_1_is_the_default_embedding_that_earlier_routers_were_fitted_with() -> None:
+    assert Embedding.default(1).fingerprint == EXPECTED["default_fingerprint"]

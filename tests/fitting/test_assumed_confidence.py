@@ -44,7 +44,7 @@ def test_descriptions_alone_are_no_reason_to_be_sure(described: Router) -> None:
     mean = sum(inside) / len(inside)
     assert not described.calibrated and max(inside + outside) < 5 / 6  # as after four prompts of each
     assert sum(outside) / len(outside) < mean
-    assert mean == pytest.approx(sum(right) / len(right), abs=0.1)
+    assert -0.15 < mean - sum(right) / len(right) < 0.05  # rather too modest than too sure
 
 
 @pytest.mark.parametrize("prompts", [1, 6])

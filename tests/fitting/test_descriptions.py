@@ -163,7 +163,7 @@ def test_describe_on_the_command_line(tmp_path: Path, law_file: Path, router: Pa
     shown = run("add", router, "cooking", "--describe", f"cooking={WORDS}").stdout
     assert "cooking (described)" in shown
     assert "description" in run("ledger", router).stdout
-    assert run_json("route", router, COOKING[4])["ir3de"]["expert"] == "cooking"
+    assert run_json("route", router, COOKING[6])["ir3de"]["expert"] == "cooking"
     run("add", router, "--merge", "law", "--describe", "law=contracts, courts, tenancy")
     kinds = [entry["contribution"].get("kind") for entry in run_json("ledger", router)["entries"][-2:]]
     assert kinds == ["description", "description"]

@@ -132,8 +132,8 @@ def test_candidates_are_at_least_a_third_as_likely_as_the_best(
 
 
 def test_a_prompt_of_two_domains_names_both(router: Router) -> None:
-    both = "Compute the derivative of x squared, and is a verbal contract binding?"
-    assert set(router.route(both).candidates) == {"law", "mathematics"}
+    both = "Can I sue my doctor for a wrong diagnosis?"
+    assert set(router.route(both).candidates) == {"law", "medicine"}
     assert router.route("Can my landlord evict me?").candidates == ("law",)
 
 

@@ -114,8 +114,9 @@ def test_prompts_that_experts_share_do_no_harm() -> None:
 
 
 def test_parameters_follow_the_number_of_prompts() -> None:
-    few, many = (Logistic.for_prompts(collect_tiny(number)) for number in (4, 400))
-    assert few.strength < many.strength and few.means > many.means and few.closed < many.closed
+    few, some, many = (Logistic.for_prompts(collect_tiny(number)) for number in (4, 40, 400))
+    assert few.strength > some.strength > many.strength and few.means > some.means > many.means
+    assert few.closed < some.closed < many.closed
 
 
 def test_without_kept_prompts_it_is_refused() -> None:

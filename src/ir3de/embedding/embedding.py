@@ -23,7 +23,7 @@ class Embedding:
     >>> import ir3de
     >>> embedding = ir3de.Embedding.default()
     >>> embedding.matrix.shape
-    (49152, 576)
+    (49152, 832)
     >>> embedding.encode("Hello, world!").tolist()
     [19556, 28, 905, 17]
     """

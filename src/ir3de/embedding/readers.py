@@ -35,10 +35,10 @@ DEFAULTS = {
     1: DefaultEmbedding("0a049b450d48db152474f83994437f227554729e32db524ea4d92d94bf06449c", BUNDLED / "v1"),
     # the same, and 128 columns distilled from a sentence encoder, which help where prompts are few
     2: DefaultEmbedding("719682b5b24a1129bbf75b365c6d530525908feca6c17903a5b5f5d94250fc96", BUNDLED / "v2"),
-    # version 1, and 256 columns distilled from a sentence encoder on prompts: often better where prompts are few
+    # version 1, and 256 columns distilled from a sentence encoder on prompts: better where prompts are few
     3: DefaultEmbedding("e11eb7e3cada51c1370a1a2dd1cc7c45c8fffdc0d15e31e784fef340a4b65aea", BUNDLED / "v3"),
 }
-CURRENT_VERSION = 1
+CURRENT_VERSION = 3
 
 
 def current_version() -> int:

@@ -63,7 +63,7 @@ def collect_files(
     ...     _ = Path(folder, "a.jsonl").write_text('{"text": "What is 2 + 2?"}\\n{"text": \\n"Solve x² = 9."\\n')
     ...     collected = collect_files(folder, skip_bad=1)
     >>> collected.statistics, collected.records, collected.skipped
-    (Statistics(2 prompts, 16 tokens, 2 windows, embedding 0a049b450d48), 3, 1)
+    (Statistics(2 prompts, 16 tokens, 2 windows, embedding e11eb7e3cada), 3, 1)
     """
     check_counting(counting)
     files = files if isinstance(files, Files) else Files(files)

@@ -178,14 +178,16 @@ class DomainTraining:
         return parts.change(compiled, self._keep_teaching(training), [Change.now("tune")]), trials
 
     def replace_statistics(self, parts: RouterParts, statistics: Mapping[str, Statistics]) -> RouterParts:
-        """Parameters that depend on the number of prompts alone are computed again."""
+        """Parameters that depend on the number of prompts alone are computed again, unless the fit chose others."""
         embedding, rules = parts.embedding(), parts.compiled.rules
         training = replace(self, statistics=Constant(dict(statistics)), holdings=dict, windows={}, encoded=None)
         rules = replace(rules, opinion=None)  # it was fitted to other prompts
         if self.chosen_by == "fit" and isinstance(self.scorer, Logistic):
             before, now = (Logistic.for_prompts(list(known.values())) for known in (self.statistics(), statistics))
-            closed = now.closed if self.scorer.closed == before.closed else self.scorer.closed
-            training = replace(training, scorer=replace(now, closed=closed))
+            usual = {
+                name: value for name, value in vars(now).items() if getattr(self.scorer, name) == vars(before)[name]
+            }
+            training = replace(training, scorer=replace(self.scorer, **usual))
         try:
             table = training.build_table(embedding, rules)
         except ConvergenceError:  # a fit of these prompts would take the closed form too

@@ -21,13 +21,14 @@ from ir3de.scorers.prompt_features import Features, Indices, Numbers, Prompts
 from ir3de.scorers.registry import Embeddings, Floats, check_strength
 from ir3de.statistics.domain import Statistics
 
-# With few prompts the penalty must be smaller, and embeddings must count for more than words, or the fit learns little.
-PROMPTS_PER_STRENGTH = 50.0  # prompts of an expert for each unit of strength
-MAX_STRENGTH = 5.0
-MEANS_AT_ONE_PROMPT = 24.0  # falls with the root of their number
-MIN_MEANS, MAX_MEANS = 2.0, 8.0
-TOKENS_PER_CLOSED = 400.0  # kept tokens of an expert for each unit of the weight of the closed form
-MAX_CLOSED = 3.0
+# Chosen on held-out training prompts. With few prompts a fit needs more penalty, and embeddings must count for more than
+# words, most of which occur once.
+BASE_STRENGTH = 5.0  # with many prompts
+PROMPTS_OF_TWICE_STRENGTH = 8.0  # prompts of an expert where the strength is twice as large
+MEANS_AT_ONE_PROMPT = 12.0  # falls with the root of their number
+MIN_MEANS, MAX_MEANS = 1.5, 3.0
+TOKENS_PER_CLOSED = 1_000.0  # kept tokens of an expert for each unit of weight: before, the closed form is noise
+MIN_CLOSED, MAX_CLOSED = 0.1, 3.0
 
 
 @dataclass(frozen=True)
@@ -64,9 +65,9 @@ class Logistic:
         samples = [domain.sample for domain in domains if domain.sample is not None]
         n = len(samples) / sum(1.0 / max(1, len(sample)) for sample in samples)
         tokens = len(samples) / sum(1.0 / max(1, len(sample.ids)) for sample in samples)
-        strength = min(MAX_STRENGTH, max(1.0, n / PROMPTS_PER_STRENGTH))
+        strength = BASE_STRENGTH * (1.0 + PROMPTS_OF_TWICE_STRENGTH / n)
         means = min(MAX_MEANS, max(MIN_MEANS, MEANS_AT_ONE_PROMPT / math.sqrt(n)))
-        closed = min(MAX_CLOSED, max(1.0, tokens / TOKENS_PER_CLOSED))
+        closed = min(MAX_CLOSED, max(MIN_CLOSED, tokens / TOKENS_PER_CLOSED))
         # two digits: a few prompts more or less should not change the parameters
         return cls(float(f"{strength:.2g}"), float(f"{means:.2g}"), closed=float(f"{closed:.2g}"))
 

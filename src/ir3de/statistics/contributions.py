@@ -34,7 +34,7 @@ class Contribution:
     >>> import ir3de
     >>> berlin = ir3de.Contribution.of(ir3de.collect(["Is this contract void?"]), owner="Berlin")
     >>> berlin
-    Contribution(2a8d70c1c017 of 'Berlin', 1 prompt, 5 tokens)
+    Contribution(8c8b8ad1b1b8 of 'Berlin', 1 prompt, 5 tokens)
     >>> router = ir3de.Router.fit({"law": ["Can my landlord evict me?"], "maths": ["Solve 3x = 12."]})
     >>> router.merge("law", berlin)
     >>> router.remove("law", contribution=berlin.id)

@@ -114,9 +114,9 @@ def collect(
 
     >>> import ir3de
     >>> ir3de.collect(["What is 2 + 2?", "Solve x² = 9."])
-    Statistics(2 prompts, 16 tokens, 2 windows, embedding 0a049b450d48)
+    Statistics(2 prompts, 16 tokens, 2 windows, embedding e11eb7e3cada)
     >>> ir3de.collect(["What is 2 + 2?", "Solve x² = 9."], clip=1, min_count=2)
-    Statistics(2 prompts, 2 tokens, 2 windows, embedding 0a049b450d48)
+    Statistics(2 prompts, 2 tokens, 2 windows, embedding e11eb7e3cada)
     """
     recipe = Recipe(window, subsample, cap, prompt_sums, keep_sample, clip, min_count)
     refuse_table(texts, "texts", "; ir3de.corpora.read_labelled(table, label=…) gives {expert: texts}")
