@@ -114,7 +114,7 @@ def load_copy(folder: Path, *, tokenizer: Path | None) -> EmbeddingParts:
 
 
 def read_copy(folder: Path, *, check: bool = True) -> EmbeddingParts:
-    """Read a compact copy and check it against the hashes in its header. `check=False` leaves out that of the matrix."""
+    """Read a compact copy and check it against the hashes in its header, that of the matrix unless `check` is False."""
     header = files.read_json(folder / COPY_HEADER, kind=KIND, version=VERSION)
     tensors, extra = read_tensors(folder / MATRIX)
     extended = folder.parent / Path(header["extends"]).name if "extends" in header else None

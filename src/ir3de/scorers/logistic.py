@@ -21,8 +21,8 @@ from ir3de.scorers.prompt_features import Features, Indices, Numbers, Prompts
 from ir3de.scorers.registry import Embeddings, Floats, check_strength
 from ir3de.statistics.domain import Statistics
 
-# Chosen on held-out training prompts. With few prompts a fit needs more penalty, and embeddings must count for more than
-# words, most of which occur once.
+# Chosen on held-out training prompts. With few prompts a fit needs more penalty, and embeddings must count for more
+# than words, most of which occur once.
 BASE_STRENGTH = 5.0  # with many prompts
 PROMPTS_OF_TWICE_STRENGTH = 8.0  # prompts of an expert where the strength is twice as large
 MEANS_AT_ONE_PROMPT = 12.0  # falls with the root of their number
