@@ -1,7 +1,7 @@
 """What a router with few prompts is probably worth, and what would help most, in one line.
 
 Each kept prompt is routed by a fit that did not see it. With few prompts, the error of an expert falls about as 1/∛n
-with its n prompts, and a description does as much as four of them: docs/few-prompts.md has what that was checked on.
+with its n prompts, and a description does as much as four of them: docs/few-prompts.md has what that was chosen on.
 """
 
 from __future__ import annotations
