@@ -15,6 +15,7 @@ import ir3de
 from ir3de.corpora import examples
 from ir3de.errors import ArtifactError, InputError
 from ir3de.evaluation import prove
+from ir3de.evaluation.advice import advise
 from ir3de.fitting import teachers, teaching
 from ir3de.fitting.teachers import AnswerFile, Class, FunctionTeacher
 from ir3de.scorers import Blend, Logistic
@@ -136,6 +137,13 @@ def test_only_people_are_held_out_and_the_proof_counts_them_alone(taught: ir3de.
     found = prove(router=router, contenders=False)
     assert (found.prompts, found.known, found.accuracy) == (alone.prompts, alone.known, alone.accuracy)
     assert found.abstained == alone.abstained and any("What the teacher brought" in note for note in found.notes)
+
+
+def test_the_advice_counts_what_the_teacher_brought(taught: ir3de.Router) -> None:
+    found, advice = taught.teaching, advise(taught)
+    assert found is not None and advice is not None and advice.accuracy is not None
+    assert advice.accuracy.value == pytest.approx(found.accuracy_with, abs=1e-5)
+    assert "teacher" not in {one.kind for one in advice.helps} and advice.most == 5
 
 
 def test_a_teacher_that_brings_nothing_leaves_the_router_as_it_is(plain: ir3de.Router) -> None:

@@ -90,16 +90,21 @@ def advise(router: Router, proof: Proof | None = None) -> Advice | None:
     if min(prompts.values()) >= FEW_PROMPTS:
         return None
     names = router.experts
-    has_description = np.array([router.statistics[name].prompts > prompts[name] for name in names])
+    taught = {name: own.taught_prompts for name, own in router.holdings.items()}
+    counted = {name: own.prompts - taught.get(name, 0) for name, own in router.statistics.items()}
+    has_description = np.array([counted[name] > prompts[name] for name in names])
     confusion = np.array(_count_mistakes(router) if proof is None else proof.confusion, np.int64)
     sizes = np.array([prompts[name] for name in names], np.int64)
     held = confusion.sum(axis=1)
     helps = [*_list_helps(names, sizes, has_description, confusion)]
-    if not any(own.taught_prompts for own in router.holdings.values()):
+    if not any(taught.values()):
         helps.append(Help("teacher", names, 0, None))
     total, right = int(held.sum()), int(confusion.trace())
+    accuracy = (estimate_share(right, total) if proof is None else proof.accuracy) if total else None
+    if (teaching := router.teaching) is not None and teaching.is_used:  # the others leave the teacher out, or know it
+        accuracy = estimate_share(teaching.accuracy_with * teaching.held_out, teaching.held_out)
     return Advice(
-        (estimate_share(right, total) if proof is None else proof.accuracy) if total else None,
+        accuracy,
         total,
         int(sizes.min()),
         int(sizes.max()),
