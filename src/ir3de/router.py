@@ -23,6 +23,7 @@ from ir3de.fitting.parts import KeptPrompt, RouterParts, describe_router, draw_r
 from ir3de.fitting.saving import save_router
 from ir3de.policies import Calibration, Costs, Policy
 from ir3de.routing.compiled import decide_ids, list_probabilities
+from ir3de.routing.consulting import is_unsure
 from ir3de.routing.decision import Decision, require_content
 from ir3de.routing.explanation import Explanation
 from ir3de.routing.words import Flips, find_flips
@@ -264,7 +265,7 @@ class Router(RouterFacts):
         """
         compiled = self._compiled
         made = require_content(compiled.decide_one(self._encode(text, compiled.cap), self._unknown, weights), text)
-        if consult is None and compiled.rules.opinion is None:
+        if consult is None and (compiled.rules.opinion is None or not is_unsure(made, text)):
             return made
         return ask_encoder(compiled.rules, [made], [text], weights, consult)[0]
 
