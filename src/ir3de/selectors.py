@@ -48,7 +48,7 @@ GATHERED_NUMBERS = 1 << 16  # looked up at a time in a batch: they stay in the c
 SHORT_PROMPT_TOKENS = 256  # up to here a prompt's vector of ones is ready: cutting it is a call to numpy more
 FEW_EXPERTS = 32  # with more, ballots are float32, and prompts of a batch are summed one by one
 
-_ONES = np.ones(MAX_TOKENS)
+_ONES, _ONES32 = np.ones(MAX_TOKENS), np.ones(MAX_TOKENS, np.float32)
 _SHORT_ONES = [_ONES[:count] for count in range(SHORT_PROMPT_TOKENS)]
 
 
@@ -65,7 +65,7 @@ class Ballots:
     limit: int = MAX_TOKENS
     familiarity: npt.NDArray[np.float32] | None = None  # (V,)  where it is not a column of `values`
     pairs: Values | None = None  # (BUCKETS, C or C + 1)  what neighbouring tokens give
-    subjects: npt.NDArray[np.int8] | None = None  # (V, k)  only where there are familiarities
+    subjects: npt.NDArray[np.float32] | None = None  # (V, k)  whole numbers; only where there are familiarities
 
     def tally(self, ids: Ids) -> Tally:
         """Sum of the counted tokens' ballots: (C,), (C + 1,) or (C + 1 + k,)."""
@@ -80,7 +80,8 @@ class Ballots:
         if self.familiarity is not None:
             total = np.append(total, self.familiarity.take(ids).sum(dtype=np.float64))
         if self.subjects is not None:
-            total = np.concatenate((total, np.add.reduce(self.subjects.take(ids, 0), 0, np.int32)))
+            rows = self.subjects.take(ids, 0)
+            total = np.concatenate((total, _ONES32[: len(rows)].dot(rows)))
         return total
 
     def _find_lowest_ranks(self, ids: Ids) -> Ids:
@@ -103,7 +104,7 @@ class Ballots:
             familiarity = np.add.reduceat(self.familiarity.take(flat), starts, dtype=np.float64)
             totals = np.column_stack((totals, familiarity))
         if self.subjects is not None:
-            sums = np.add.reduceat(self.subjects.take(flat, 0), starts, 0, np.int32)
+            sums = np.add.reduceat(self.subjects.take(flat, 0), starts, 0, np.float64)
             totals = np.column_stack((totals, sums))
         return totals
 
@@ -200,7 +201,7 @@ class EntropyTopK(_Votes):
 
     def ballots(self, table: Table) -> Ballots:
         votes = _compile_votes(table, self.ties, table.by_rank)
-        return Ballots(votes, table.rank, self.k, table.familiarity, subjects=table.subjects)
+        return Ballots(votes, table.rank, self.k, table.familiarity, subjects=_to_float(table.subjects))
 
 
 @dataclass(frozen=True)
@@ -217,7 +218,7 @@ class AllTokens(_Votes):
 
     def ballots(self, table: Table) -> Ballots:
         votes = _compile_votes(table, self.ties, np.arange(len(table.vote)))
-        return Ballots(votes, familiarity=table.familiarity, subjects=table.subjects)
+        return Ballots(votes, familiarity=table.familiarity, subjects=_to_float(table.subjects))
 
 
 @dataclass(frozen=True)
@@ -240,7 +241,7 @@ class Average:
     def ballots(self, table: Table) -> Ballots:
         familiarity = table.familiarity
         pairs = None if table.pairs is None else _to_integers(table.pairs, None if familiarity is None else 0.0)
-        return Ballots(_to_integers(table.scores, familiarity), pairs=pairs, subjects=table.subjects)
+        return Ballots(_to_integers(table.scores, familiarity), pairs=pairs, subjects=_to_float(table.subjects))
 
     def evidence(self, tally: Sequence[float], counted: int) -> list[float]:
         unit = 1.0 / (SCORE_UNIT * counted)
@@ -268,6 +269,11 @@ def _to_integers(scores: npt.NDArray[np.float32], last: npt.NDArray[np.float32] 
     if last is not None:
         ballots[:, columns] = last
     return ballots if columns > FEW_EXPERTS else ballots.astype(np.float64)
+
+
+def _to_float(rows: npt.NDArray[np.int8] | None) -> npt.NDArray[np.float32] | None:
+    """Rows that BLAS can add. Their sums over a prompt are whole numbers below 2²⁴, which float32 holds exactly."""
+    return None if rows is None else rows.astype(np.float32)
 
 
 def _compile_votes(table: Table, ties: Ties, order: npt.NDArray[np.intp]) -> Tally:

@@ -75,8 +75,9 @@ class DecisionRules(Deferrable):
         member, known, column = self.membership, self.familiarity, len(self.experts)
         if member is None or known is None:
             return lambda tally, tokens: member is None
-        least = math.log(1.0 / max(1, column - 1)) if column > 1 else MIN_CERTAINTY  # all experts are equally likely
-        base = member.bias + member.certainty * max(least, MIN_CERTAINTY) - member.lowest + member.least_of_subjects
+        even = math.log(1.0 / max(1, column - 1)) if column > 1 else MIN_CERTAINTY  # all experts are equally likely
+        base = member.bias + member.certainty * max(even, MIN_CERTAINTY) - member.lowest
+        subjects, least = member.subjects, member.least_of_subjects
         between, within, mean = known.between**2, known.within**2, known.mean
         of_familiarity, of_strangeness, sqrt = member.familiarity, member.strangeness, math.sqrt
 
@@ -87,7 +88,14 @@ class DecisionRules(Deferrable):
             if f > MAX_FAMILIARITY:
                 f = MAX_FAMILIARITY
             odds = base + of_familiarity * f
-            return odds > SAFETY and (f > -STRANGE or odds + of_strangeness * (f + STRANGE) > SAFETY)
+            if f < -STRANGE:
+                odds += of_strangeness * (f + STRANGE)
+            if subjects is None or odds + least > SAFETY:
+                return odds + least > SAFETY
+            if len(tally) == column + 1:
+                return odds > SAFETY
+            near, contrast = subjects.measure(tally[column + 1 :], tokens, int(tally[:column].argmax()))
+            return odds + member.nearness * near + member.contrast * contrast > SAFETY
 
         return is_surely_in_domain
 

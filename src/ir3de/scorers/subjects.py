@@ -56,25 +56,27 @@ class Subjects:
         return np.clip((cosines - self.means) / self.spreads, FARTHEST, NEAREST)
 
     def measure(self, sums: npt.NDArray[np.floating], tokens: int, best: int) -> tuple[float, float]:
-        """Both for one prompt, in standard deviations, from the sums of its tokens' rows. Every route calls it."""
-        w = sums / tokens - self.centre
-        length = math.sqrt(w.dot(w))
-        cosines = self._all.dot(w)
-        first = self._first[best]
-        near, own = cosines[first : self._first[best + 1]].max(), len(self.centroids)
-        contrast = cosines[:own].max() - cosines[own:].max()
+        """Both for one prompt, in standard deviations, from the sums of its tokens' rows. Every route calls it.
+
+        With s the sums and m the centre, w = s − tokens · m has the direction; its products with centroids are M s −
+        tokens · M m, and |w|² = s² − 2 · tokens · s · m + tokens² · m². Few calls to numpy are needed.
+        """
+        M, Mm, m, mm, bounds = self._prepared
+        products = M.dot(sums)
+        products -= tokens * Mm
+        square = float(sums.dot(sums)) - tokens * (2.0 * float(sums.dot(m)) - tokens * mm)
+        *near, background = np.maximum.reduceat(products, bounds).tolist()
+        shorter = 1.0 / math.sqrt(square) if square > 0 else 0.0
         (mean, other), (spread, wide) = self.means, self.spreads
-        shorter = 1.0 / length if length else 0.0
-        return _cut((near * shorter - mean) / spread), _cut((contrast * shorter - other) / wide)
+        contrast = (max(near) - background) * shorter
+        return _cut((near[best] * shorter - mean) / spread), _cut((contrast - other) / wide)
 
     @cached_property
-    def _all(self) -> Floats:
-        return np.concatenate((self.centroids, self.background)).astype(np.float64)
-
-    @cached_property
-    def _first(self) -> list[int]:
-        """Where each expert's centroids begin, and where the last one's end."""
-        return [*self.starts.tolist(), len(self.centroids)]
+    def _prepared(self) -> tuple[Floats, Floats, Floats, float, npt.NDArray[np.int64]]:
+        """All centroids M, M m, m, m², and where each expert's centroids and the background's begin."""
+        M = np.concatenate((self.centroids, self.background)).astype(np.float64)
+        m = self.centre.astype(np.float64)
+        return M, M.dot(m), m, float(m.dot(m)), np.append(self.starts, len(self.centroids))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Subjects):
