@@ -237,7 +237,7 @@ def strange(monkeypatch: pytest.MonkeyPatch) -> Router:
     for name in type(found).__slots__:
         setattr(made, name, getattr(found, name, None))
     made._reason = "out of domain"
-    monkeypatch.setattr(type(router), "route", lambda self, text, *, weights=None: made)
+    monkeypatch.setattr(type(router), "route", lambda self, text, *, weights=None, consult=None: made)
     return router
 
 

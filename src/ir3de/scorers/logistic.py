@@ -24,7 +24,7 @@ from ir3de.statistics.domain import Statistics
 # Chosen on held-out training prompts. With few prompts a fit needs more penalty, and embeddings must count for more
 # than words, most of which occur once.
 BASE_STRENGTH = 5.0  # with many prompts
-PROMPTS_OF_TWICE_STRENGTH = 8.0  # prompts of an expert up to which the strength is twice as large
+PROMPTS_OF_TWICE_STRENGTH = 8.0  # prompts of an expert where the strength is twice as large
 MEANS_AT_ONE_PROMPT = 12.0  # falls with the root of their number
 MIN_MEANS, MAX_MEANS = 1.5, 3.0
 TOKENS_PER_CLOSED = 1_000.0  # kept tokens of an expert for each unit of weight: before, the closed form is noise
@@ -65,7 +65,7 @@ class Logistic:
         samples = [domain.sample for domain in domains if domain.sample is not None]
         n = len(samples) / sum(1.0 / max(1, len(sample)) for sample in samples)
         tokens = len(samples) / sum(1.0 / max(1, len(sample.ids)) for sample in samples)
-        strength = BASE_STRENGTH * (1.0 + min(1.0, PROMPTS_OF_TWICE_STRENGTH / n))
+        strength = BASE_STRENGTH * (1.0 + PROMPTS_OF_TWICE_STRENGTH / n)
         means = min(MAX_MEANS, max(MIN_MEANS, MEANS_AT_ONE_PROMPT / math.sqrt(n)))
         closed = min(MAX_CLOSED, max(MIN_CLOSED, tokens / TOKENS_PER_CLOSED))
         # two digits: a few prompts more or less should not change the parameters

@@ -36,6 +36,7 @@ Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[Any]
 
 AUTO = "auto"  # the fit chooses the scorer
+TINY = np.finfo(np.float64).tiny  # the logarithm of zero is not finite
 
 
 class RouterClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -179,7 +180,10 @@ class RouterClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         for row, decision in zip(evidence, decisions, strict=True):
             values = np.array(decision.evidence)
             row[:] = values - values.mean()
-            if calibration is not None:
+            if calibration is not None and calibration.most:  # few prompts limit how sure an expert can be
+                shares = np.log(np.maximum(decision._find_values(), TINY))
+                row[:] = shares - shares.mean()
+            elif calibration is not None:
                 row *= calibration.scale * max(1, decision.counted) ** calibration.growth
         odds = self._spread(evidence, missing=np.finfo(np.float64).min)
         return odds[:, 1] - odds[:, 0] if len(self.classes_) == 2 else odds
