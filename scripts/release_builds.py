@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = {"ir3de": Path(), "ir3de-gateway": Path("gateway"), "ir3de-lab": Path("lab")}
 MAX_BYTES = {  # what the bundled embeddings and the raw results take, and a little more: growth is to be noticed
-    "ir3de.whl": 27_000_000,
+    "ir3de.whl": 29_000_000,
     "ir3de.tar.gz": 44_000_000,  # with the raw results, which its tests read
     "ir3de-gateway.whl": 700_000,
     "ir3de-gateway.tar.gz": 1_500_000,  # with its tests

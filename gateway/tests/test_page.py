@@ -16,7 +16,7 @@ from ir3de import EntropyTopK, Router
 from page_sessions import TOKEN, chromium, gateway, page  # noqa: F401 - three of them are fixtures
 from running_gateway import ANSWER, TEXTS, Running, event, failing, outcome_router, running, small_router
 
-PROMPT = "Is a contract void when my landlord cannot boil an egg?"
+PROMPT = "Is my contract void if my dough does not rise?"
 PHONE = (390, 844)
 
 browser_test = pytest.mark.browser
@@ -101,7 +101,7 @@ def test_it_says_that_the_default_expert_gets_what_fits_nobody(chromium: Browser
 
 @browser_test
 def test_words_without_which_none_would_fit_are_told(chromium: Browser, tmp_path: Path) -> None:
-    text = "Is my contract void?"
+    text = "my contract"
     decision = small_router().route(text)
     with running(tmp_path, routing={"threshold": (decision.confidence or 0.0) - 1e-4}) as gateway:
         flips = gateway.gateway.live.snapshot.router.flips(text)
@@ -177,7 +177,7 @@ def test_the_button_names_who_is_asked_instead_and_says_why(page: Browser, gatew
     breaker = gateway.gateway.live.snapshot.experts["law"].breaker
     for _ in range(5):
         breaker.record_failure()
-    prompt = "Is a contract void when my landlord cannot boil an egg?"  # cooking is a candidate
+    prompt = "Is my contract void if my dough does not rise?"  # cooking is a candidate
     typed(page, prompt)
     announced = page.text("#send-to")
     assert page.text("#winner") == "law" != announced
@@ -186,7 +186,7 @@ def test_the_button_names_who_is_asked_instead_and_says_why(page: Browser, gatew
     page.until(lambda: f"Expert{announced}" in page.text("#answer-facts"))
     assert announced == "cooking" and "Decidedlaw (resting)" in page.text("#answer-facts")
     breaker.record_beginning()
-    typed(page, f"{prompt} ")
+    typed(page, f"{prompt}!")
     assert page.text("#send-to") == "law" and not page.find("#target-note").is_displayed()
 
 
@@ -272,7 +272,7 @@ def test_sending_streams_the_answer_of_the_expert_that_was_announced(page: Brows
     sent = json.loads(gateway.upstream.bodies[-1])
     assert sent["stream"] is True and sent["messages"] == [{"role": "user", "content": "Is my contract void?"}]
     gateway.upstream.behaviour["law"] = failing(503)
-    typed(page, "Is a contract void when my landlord cannot boil an egg?")  # cooking is a candidate
+    typed(page, "Is my contract void if my dough does not rise?")  # cooking is a candidate
     page.find("#prompt").send_keys("\ue009\ue007")  # Control and Enter
     page.until(lambda: "Afterlaw failed" in page.text("#answer-facts"))
     assert "Expertlaw" not in page.text("#answer-facts")

@@ -394,7 +394,7 @@ def test_minilm_teaches(tmp_path: Path) -> None:
     install("minilm-l6")
     router = ir3de.Router.fit(FEW, scorer=Logistic(), unlabelled=TRAFFIC, teacher="minilm-l6")
     found = router.teaching
-    assert found is not None and found.teacher == "minilm-l6" and found.teacher_accuracy > 0.8
+    assert found is not None and found.teacher == "minilm-l6" and found.teacher_accuracy > 0.6
     aside = [(text, name) for name, texts in EXPERTS.items() for text in texts[60:]]
     routed = router.route_batch([text for text, _ in aside])
     assert sum(one.best == name for one, (_, name) in zip(routed, aside, strict=True)) > 0.9 * len(aside)
