@@ -396,8 +396,12 @@ def test_minilm_teaches(tmp_path: Path) -> None:
     found = router.teaching
     assert found is not None and found.teacher == "minilm-l6" and found.teacher_accuracy > 0.6
     aside = [(text, name) for name, texts in EXPERTS.items() for text in texts[60:]]
-    routed = router.route_batch([text for text, _ in aside])
-    assert sum(one.best == name for one, (_, name) in zip(routed, aside, strict=True)) > 0.9 * len(aside)
+
+    def count_right(one: ir3de.Router) -> int:
+        routed = one.route_batch([text for text, _ in aside])
+        return sum(decision.best == name for decision, (_, name) in zip(routed, aside, strict=True))
+
+    assert count_right(router) > count_right(router.without_teacher()) + 0.05 * len(aside)
 
 
 def test_texts_far_from_every_labelled_prompt_are_left_out() -> None:
