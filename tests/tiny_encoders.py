@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import string
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
@@ -114,3 +117,15 @@ def write_encoder(folder: Path, family: str = "bert", *, pooling: str = "mean_to
 
 def write_json(path: Path, content: object) -> None:
     path.write_text(json.dumps(content), encoding="utf-8")
+
+
+@contextmanager
+def own_cache(folder: Path) -> Iterator[None]:
+    """Nothing is installed or loaded at first, and what is installed lies in this folder."""
+    from ir3de.encoders import shared
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(folder))
+        patch.setattr(shared, "_encoders", {})
+        patch.setattr(shared, "_missing", set())
+        yield

@@ -17,17 +17,14 @@ from ir3de.encoders.sources import find_source
 from ir3de_gateway.stages import consult
 from raw_sockets import ask, chat
 from running_gateway import QUESTIONS, TEXTS, Running, running
-from tiny_encoders import write_encoder
+from tiny_encoders import own_cache, write_encoder
 
 pytest.importorskip("onnxruntime")
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        patch.setattr(shared, "_encoders", {})
-        patch.setattr(shared, "_missing", set())
+    with own_cache(tmp_path_factory.mktemp("cache")):
         yield
 
 

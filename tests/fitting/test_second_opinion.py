@@ -24,7 +24,7 @@ from ir3de.policies import Policy
 from ir3de.routing.second_opinion import quantise, to_units
 from ir3de.scorers import Blend
 from ir3de.statistics import collect
-from tiny_encoders import write_encoder
+from tiny_encoders import own_cache, write_encoder
 
 pytest.importorskip("onnxruntime")
 
@@ -34,10 +34,7 @@ TEXTS = [text for texts in examples.prompts().values() for text in texts[24:44]]
 
 @pytest.fixture(autouse=True, scope="module")
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> object:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        patch.setattr(shared, "_encoders", {})
-        patch.setattr(shared, "_missing", set())
+    with own_cache(tmp_path_factory.mktemp("cache")):
         yield
 
 

@@ -20,7 +20,6 @@ from ir3de.fitting import teachers, teaching
 from ir3de.fitting.teachers import AnswerFile, Class, FunctionTeacher
 from ir3de.scorers import Blend, Logistic
 from ir3de.statistics.sample import TAUGHT, hash_text
-from tiny_encoders import write_encoder
 
 EXPERTS = dict(list(examples.prompts().items())[:3])
 FEW = {name: texts[:5] for name, texts in EXPERTS.items()}
@@ -362,46 +361,6 @@ def test_an_outcome_router_has_no_teacher() -> None:
     router = ir3de.Router.fit_outcomes(rows)
     with pytest.raises(InputError, match="outcomes"):
         router.tune(unlabelled=TRAFFIC, teacher=oracle)
-
-
-# a real encoder, of random weights ----------------------------------------------------------------------------------
-
-
-def test_an_encoder_teaches_from_a_file_and_its_vectors_are_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("onnxruntime")
-    from ir3de.encoders.installing import install
-
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    folder = write_encoder(tmp_path / "tiny")
-    install(str(folder))
-    traffic, kept = tmp_path / "traffic.jsonl", tmp_path / "answers.jsonl"
-    traffic.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in TRAFFIC), encoding="utf-8")
-    how: Any = {"unlabelled": traffic, "teacher": str(folder), "answers": kept}
-    router = ir3de.Router.fit(FEW, scorer=Logistic(), **how)
-    assert router.teaching is not None and router.teaching.teacher.endswith("tiny")
-    assert len(kept.read_text().splitlines()) == 1 + len(TRAFFIC) + sum(map(len, FEW.values()))
-    before = kept.read_bytes()
-    again = ir3de.Router.fit(FEW, scorer=Logistic(), **how)
-    assert again.teaching == router.teaching and kept.read_bytes() == before and alike(again, router)
-
-
-@pytest.mark.encoder
-def test_minilm_teaches(tmp_path: Path) -> None:
-    from ir3de.encoders.installing import install
-
-    install("minilm-l6")
-    router = ir3de.Router.fit(FEW, scorer=Logistic(), unlabelled=TRAFFIC, teacher="minilm-l6")
-    found = router.teaching
-    assert found is not None and found.teacher == "minilm-l6" and found.teacher_accuracy > 0.6
-    aside = [(text, name) for name, texts in EXPERTS.items() for text in texts[60:]]
-
-    def count_right(one: ir3de.Router) -> int:
-        routed = one.route_batch([text for text, _ in aside])
-        return sum(decision.best == name for decision, (_, name) in zip(routed, aside, strict=True))
-
-    assert count_right(router) > count_right(router.without_teacher()) + 0.05 * len(aside)
 
 
 def test_texts_far_from_every_labelled_prompt_are_left_out() -> None:

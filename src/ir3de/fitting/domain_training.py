@@ -156,7 +156,7 @@ class DomainTraining:
 
     def _keep_scorer(self, fit: DomainFit) -> Fitted:
         """Fit the same scorer. The record of its choice stays too, and so do the windows that tuning chose."""
-        from ir3de.fitting.tuning import recount_all
+        from ir3de.fitting.tuning import find_windows, recount_all
 
         owned = dict(fit.statistics)
         if self.windows:
@@ -169,7 +169,7 @@ class DomainTraining:
         except ConvergenceError as error:
             raise InputError(f"{error}. The scorer cannot be kept: {CHOOSE_AGAIN} chooses another") from error
         record: dict[str, Any] = {"trials": self.trials, "chosen_by": self.chosen_by, "reason": self.reason}
-        return compiled, replace(training, windows=_find_windows(fit.statistics, owned), **record)
+        return compiled, replace(training, windows=find_windows(fit.statistics, owned), **record)
 
     def tune(self, parts: RouterParts) -> tuple[RouterParts, tuple[Trial, ...]]:
         now, rules = self._now(parts), parts.compiled.rules
@@ -302,14 +302,14 @@ class DomainFit:
         Contributions stay in the windows that they came in, so that they can be removed again.
         """
         from ir3de.fitting.default_scorer import try_discriminative
-        from ir3de.fitting.tuning import choose
+        from ir3de.fitting.tuning import choose, find_windows
 
         cap, background = self.rules.selector.cap, self.background()
         choice = choose(self.domains, self.embedding, cap=cap, windows=not self.held, background=background)
         choice = try_discriminative(choice, self.embedding, background)
         owned = dict(zip(self.statistics, choice.domains, strict=True))
         training = self._train(choice.scorer, choice.trials, chosen_by="tuning", statistics=Constant(owned))
-        training = replace(training, windows=_find_windows(self.statistics, owned))
+        training = replace(training, windows=find_windows(self.statistics, owned))
         rules = replace(self.rules, selector=choice.selector)
         return self._compile(training, rules, Constant(choice.confidence), choice.parts), choice.trials
 
@@ -368,12 +368,6 @@ class DomainFit:
         assert self.encoded is not None
         known = self.encoded, self.statistics, self.embedding, self.background()
         return fit_opinion(*known, rules, None if held_out is None else held_out())
-
-
-def _find_windows(counted: Mapping[str, Statistics], owned: Mapping[str, Statistics]) -> dict[str, int]:
-    """The windows in which experts were counted that are now counted in others."""
-    sums = {name: own.sums for name, own in counted.items()}
-    return {name: own.window for name, own in sums.items() if own is not None and own != owned[name].sums}
 
 
 def fit_domains(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -204,6 +204,12 @@ def _list_windows(domains: Sequence[Statistics]) -> list[int]:
 def recount_all(domain: Statistics, embedding: Embedding, window: int) -> Statistics:
     """The domain counted in windows of that size; as it is where not every prompt is kept."""
     return recount(domain.sample, embedding, window) if domain.sample and _has_all_prompts(domain) else domain
+
+
+def find_windows(counted: Mapping[str, Statistics], owned: Mapping[str, Statistics]) -> dict[str, int]:
+    """The windows in which experts were counted that are now counted in others."""
+    sums = {name: own.sums for name, own in counted.items()}
+    return {name: own.window for name, own in sums.items() if own is not None and own != owned[name].sums}
 
 
 def _has_all_prompts(domain: Statistics) -> bool:
