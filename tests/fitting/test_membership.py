@@ -110,17 +110,40 @@ def replace_number(some: Examples, times: int) -> Examples:
 
 @pytest.mark.parametrize(("number", "sets"), [(2, 1), (3, 3), (MAX_GROUPS, MAX_GROUPS), (MAX_GROUPS + 2, MAX_GROUPS)])
 def test_every_expert_plays_the_unknown_once(number: int, sets: int) -> None:
-    groups = membership_examples._group(number)
-    assert len(groups) == sets
-    left_out = sorted(place for group in groups for place in group.tolist())
-    assert left_out == (list(range(number)) if number > 2 else [])  # of two, one that remains would always be certain
-    made = list(make_examples(experts(number), tiny.embedding(), background()))
+    made = make_examples(experts(number), tiny.embedding(), background())
     assert len(made) == sets
+    left_out = sorted(place for one in made for place in set(range(number)) - set(one.known.tolist()))
+    assert left_out == (list(range(number)) if number > 2 else [])  # of two, one that remains would always be certain
     for one in made:
         assert one.is_known.any() and not one.is_known.all()
         assert one.weights.sum() == pytest.approx(1)
         assert one.weights[one.is_known].sum() == pytest.approx(0.5)
         assert np.isfinite(one.features).all()
+
+
+def test_of_many_experts_some_play_known_and_unknown_whatever_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(membership_examples, "MAX_EXPERTS", 4)
+    own, beside = experts(7), background()
+    made = make_examples(own, tiny.embedding(), beside)
+    used = {place for one in made for place in one.known.tolist()}
+    assert len(used) == 4
+    assert {place for one in made for place in one.experts.tolist()} == {*used, len(own)}
+    turned = make_examples(own[::-1], tiny.embedding(), beside)
+    assert {len(own) - 1 - place for one in turned for place in one.known.tolist()} == used
+
+
+def test_a_change_of_other_experts_leaves_the_examples_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(membership_examples, "MAX_EXPERTS", 4)
+    own, beside = experts(9), background()
+    used = {place for one in make_examples(own, tiny.embedding(), beside) for place in one.known.tolist()}
+    unused = next(place for place in range(9) if place not in used)
+    for gone in (unused, min(used)):  # of those that play, and of the others
+        left = [one for place, one in enumerate(own) if place != gone]
+        before, changed = (make_examples(some, tiny.embedding(), beside) for some in (own, left))
+        assert (changed[0].features is before[0].features) == (gone == unused)
+        fresh = make_examples(left, tiny.embedding(), background())
+        for one, other in zip(changed, fresh, strict=True):
+            assert all(np.array_equal(a, b) for a, b in zip(vars(one).values(), vars(other).values(), strict=True))
 
 
 def test_known_prompts_look_more_familiar_than_the_others() -> None:

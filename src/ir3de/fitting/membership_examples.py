@@ -8,8 +8,11 @@ phrases around them that say nothing. So what is learnt holds for prompts of oth
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
+from weakref import ref
 
 import numpy as np
 import numpy.typing as npt
@@ -31,25 +34,28 @@ from ir3de.fitting.folds import Deal, Fold, HeldOutPrompts, Indices, mean_rows
 from ir3de.fitting.subjects import (
     BACKGROUND_CENTROIDS,
     EXPERT_CENTROIDS,
-    MAX_CENTROIDS,
-    find_centre,
+    MAX_PROMPTS,
     find_centroids,
+    find_prompt_directions,
     join_subjects,
     standardise,
 )
 from ir3de.policies import Calibration
-from ir3de.scorers.blend import Blend, BlendParts
-from ir3de.scorers.subjects import Subjects, find_directions
+from ir3de.scorers.arithmetic import current
+from ir3de.scorers.blend import Blend, Posterior, balance, find_factor, measure_size
+from ir3de.scorers.ridge import PromptRidge, add_grams, require_prompt_sums
+from ir3de.scorers.subjects import Subjects
 from ir3de.scorers.table import FAMILIARITY_UNIT
-from ir3de.statistics.counting import recount
-from ir3de.statistics.domain import Statistics
+from ir3de.statistics.domain import Statistics, unpack_triangle
 
 KNOWN_PROMPTS = 1_500  # of all experts together, half of them held out;
 NEIGHBOURS = 3_000  # more where subjects are known, a quarter of them held out: the others are compared with
 MIN_PROMPTS = 6  # of an expert
 BACKGROUND_PROMPTS, BACKGROUND_NEIGHBOURS = 600, 1_200  # without and with subjects
+MAX_EXPERTS = 40  # that play known and unknown: with more, some are enough for a few weights
 MAX_GROUPS = 5  # of experts that are left out together: with more experts, several play the unknown at once
 MIN_LEFT = 2  # experts that remain when others are left out: one alone is always certain
+CACHE = "examples"  # key of `Statistics.derived` of the background
 SCORER = Blend(few=0.0)  # without the token ridge, which takes most of the time and adds little here
 USUAL, WORDY_KIND, GROUP_KIND = range(3)  # kinds of known prompts
 KNOWN_SHARE, GROUP_SHARE, WORDY_SHARE = 0.35, 0.05, 0.1  # of the weight; unknown prompts have the other half
@@ -93,24 +99,38 @@ class View:
 
 def make_examples(
     domains: Sequence[Statistics], embedding: Embedding, background: Statistics | None
-) -> Iterator[Examples]:
-    """A set of examples for each group of experts that is left out."""
-    if background is None or len(domains) < MIN_LEFT or any(own.sums is None or own.sample is None for own in domains):
-        return
+) -> Sequence[Examples]:
+    """A set of examples for each group of experts that is left out. Those of the last fit are kept.
+
+    With many experts, some of them are enough. Which ones depends on their prompts alone, so that most changes of other
+    experts leave the examples as they are.
+    """
+    if background is None or len(domains) < MIN_LEFT:
+        return []
+    if any(own.sums is None or not own.sums.windows or own.sample is None for own in domains):
+        return []
     known, others, parts = KNOWN_PROMPTS, BACKGROUND_PROMPTS, 2
     if embedding.subjects is not None:
         known, others, parts = NEIGHBOURS, BACKGROUND_NEIGHBOURS, 4
-    each = max(MIN_PROMPTS, known // len(domains))
-    few = [*(_keep_few(domain, each) for domain in domains), _keep_few(background, others)]
-    deal = Deal(few, embedding, DEFAULT_CAP)
-    if not deal.count:
-        return
-    held = Fold(deal, deal.place % parts == 0)
-    group = _hold_out_group(few, embedding) if embedding.subjects is not None else held
-    for left_out in _group(len(domains)):
-        experts = np.setdiff1d(np.arange(len(domains)), left_out)
-        if (made := _make_examples(held, group, experts)) is not None:
-            yield made
+    each = max(MIN_PROMPTS, known // min(len(domains), 2 * MAX_EXPERTS))
+    chosen = _choose_experts(domains, each)
+    own = [domains[c] for c in chosen]
+    kept = background.derived.get(CACHE)
+    if kept is None or kept[0] != (each, len(own)) or any(a() is not b for a, b in zip(kept[1], own, strict=True)):
+        few = [*(_keep_few(domain, each) for domain in own), _keep_few(background, others)]
+        made = _leave_out_groups(few, embedding, parts)
+        kept = background.derived[CACHE] = ((each, len(own)), [ref(one) for one in own], made)
+    numbers = np.array([*chosen, len(domains)])
+    return [replace(one, experts=numbers[one.experts], known=numbers[one.known]) for one in kept[2]]
+
+
+def _choose_experts(domains: Sequence[Statistics], each: int) -> list[int]:
+    """Those with the most prompts, up to the number that is used; of equals, by their content."""
+    if len(domains) <= MAX_EXPERTS:
+        return list(range(len(domains)))
+    samples = [own.sample for own in domains if own.sample is not None]
+    keys = [(-min(each, len(own)), zlib.crc32(own.hashes.astype("<u4").tobytes())) for own in samples]
+    return sorted(sorted(range(len(domains)), key=lambda c: keys[c])[:MAX_EXPERTS])
 
 
 def _keep_few(domain: Statistics, prompts: int) -> Statistics:
@@ -118,36 +138,107 @@ def _keep_few(domain: Statistics, prompts: int) -> Statistics:
     return replace(domain, sample=domain.sample.take(np.arange(min(prompts, len(domain.sample)))))
 
 
-def _hold_out_group(domains: Sequence[Statistics], embedding: Embedding) -> Fold:
-    """A group of each expert's prompts held out whole. Only prompts that are kept can be, so only those are counted."""
-    kept = []
-    for own in domains[:-1]:
-        assert own.sample is not None and own.sums is not None
-        kept.append(replace(recount(own.sample, embedding, own.sums.window), sample=own.sample))
-    deal = Deal([*kept, domains[-1]], embedding, DEFAULT_CAP)
-    return Fold(deal, hold_out_groups(deal)[0] & (deal.experts < len(kept)))
+def _leave_out_groups(few: Sequence[Statistics], embedding: Embedding, parts: int) -> list[Examples]:
+    deal, experts = Deal(few, embedding, DEFAULT_CAP), len(few) - 1
+    if not deal.count:
+        return []
+    count = min(experts, MAX_GROUPS) if experts > MIN_LEFT else 1
+    groups = np.arange(experts) % count if count > 1 else np.ones(experts, np.int64)  # too few to leave out any
+    usual, unusual = _Training(Fold(deal, deal.place % parts == 0), groups), None
+    if deal.subjects is not None:  # only prompts that are kept can be held out as a group, so only those are counted
+        alone = _keep_alone(deal)
+        unusual = _Training(Fold(alone, hold_out_groups(alone, experts)[0]), groups, kept_alone=True)
+    made = [_make_examples(usual, unusual, group) for group in range(count)]
+    return [one for one in made if one is not None]
 
 
-def _group(experts: int) -> list[Indices]:
-    """The experts that are left out together; none where too few would remain."""
-    if experts <= MIN_LEFT:
-        return [np.zeros(0, np.int64)]
-    groups = min(experts, MAX_GROUPS)
-    return [np.arange(first, experts, groups) for first in range(groups)]
+def _keep_alone(deal: Deal) -> Deal:
+    """The same prompts of experts that have no others. The background, which is last, stays as it is."""
+    found, experts, C = copy(deal), deal.experts, len(deal.domains)
+    of_windows = experts[deal.window_prompts]
+    tokens = np.bincount(experts, weights=deal.kept, minlength=C).astype(np.float64)
+    windows = np.bincount(of_windows, weights=deal.join("window_times"), minlength=C).astype(np.float64)
+    places = deal.token_rows * C + np.repeat(experts, deal.kept)
+    counts = np.bincount(places, minlength=deal.counts.size).reshape(deal.counts.shape).astype(np.float64)
+    tokens[-1], windows[-1], counts[:, -1] = deal.tokens[-1], deal.windows[-1], deal.counts[:, -1]
+    found.tokens, found.windows = tokens, windows
+    found.__dict__["counts"] = counts  # in place of the cached property
+    return found
 
 
+class _Training:
+    """What is left of every expert without a fold's held-out prompts. All fits of some experts start from it.
+
+    With `kept_alone`, experts have no other prompts than those that are kept.
+    """
+
+    def __init__(self, fold: Fold, groups: Indices, *, kept_alone: bool = False) -> None:
+        self.fold, self.groups, self.kept_alone, deal = fold, groups, kept_alone, fold.deal
+        rows, experts = fold.held_token_rows
+        gone = np.bincount(rows * deal.counts.shape[1] + experts, minlength=deal.counts.size)
+        self.counts = deal.counts - gone.reshape(deal.counts.shape)
+        self.windows = fold.windows[:-1]  # without the background's
+        self._weigh_windows()
+        self.gram = self._sum_gram(groups >= 0)
+        self.centroids = []
+        for c, most in enumerate([*[EXPERT_CENTROIDS] * len(groups), BACKGROUND_CENTROIDS]):
+            own = find_prompt_directions(deal, c)
+            left = ~fold.held[deal.experts == c] if len(own) else slice(0)
+            self.centroids.append(find_centroids(own[left][:MAX_PROMPTS], most))
+
+    def _weigh_windows(self) -> None:
+        """w_c Σ x̄ of each expert, (h, C); and √w_c x̄ of the windows that make up the sums, or are taken from them."""
+        fold, deal = self.fold, self.fold.deal
+        self._sums, w = require_prompt_sums(deal.domains[:-1]), 1.0 / np.maximum(self.windows, 1.0)
+        used = fold.held[deal.window_prompts] != self.kept_alone
+        self._experts, times = deal.experts[deal.window_prompts[used]], deal.join("window_times")[used]
+        X = deal.join("windows")[used] * np.array([own.unit for own in self._sums])[self._experts, None]
+        total = (((self._experts == np.arange(len(w))[:, None]) * times) @ X).T
+        if not self.kept_alone:
+            total = np.stack([own.unit * own.vector for own in self._sums], axis=1) - total
+        self.vectors, self._rows = total * w, X * np.sqrt(times * w[self._experts])[:, None]
+
+    def _sum_gram(self, chosen: npt.NDArray[np.bool_]) -> Floats:
+        """Σ_c w_c Σ x̄x̄ᵀ over these experts."""
+        X = self._rows[chosen[self._experts]]
+        if self.kept_alone:
+            return np.asarray(X.T @ X)
+        sums = [own for own, is_chosen in zip(self._sums, chosen, strict=True) if is_chosen]
+        packed = add_grams(sums, 1.0 / self.windows[None, chosen])[0]
+        return np.asarray(unpack_triangle(packed, X.shape[1]) - X.T @ X)
+
+    def fit(self, left_out: int) -> _Fit:
+        """Fit all experts but those of one group."""
+        fold, chosen = self.fold, self.groups != left_out
+        experts = np.flatnonzero(chosen)
+        gram = self.gram if chosen.all() else self.gram - self._sum_gram(~chosen)
+        W = PromptRidge(SCORER.strength).solve(gram, self.vectors[:, experts], 1.0 / self.windows[experts])
+        R = np.asarray(current().apply(W.astype(np.float32), fold.embeddings), np.float64)
+        largest = float(np.abs(R).max(initial=0.0))
+        R -= R.mean(axis=1, keepdims=True)
+        counts = balance(self.counts[:, experts], fold.tokens[experts])
+        P, frequency = Posterior(SCORER.prior).score_counts(counts, R), counts.sum(axis=1)
+        scores = R * find_factor(measure_size(R, frequency, largest))
+        scores += P * (SCORER.posterior * find_factor(measure_size(P, frequency, np.abs(P).max(initial=1.0))))
+        column = fold.score_familiarity(self.counts[:, -1].copy(), float(fold.tokens[-1]), experts)
+        subjects = join_subjects(fold.deal, [self.centroids[c] for c in experts], self.centroids[-1])
+        return _Fit(fold, experts, scores, column.astype(np.float64) / FAMILIARITY_UNIT, subjects)
+
+
+@dataclass(frozen=True, eq=False)
 class _Fit:
     """A fit of some experts without a fold's held-out prompts, and its view of those."""
 
-    def __init__(self, fold: Fold, experts: Indices) -> None:
-        self.fold, self.experts, self.background = fold, experts, len(fold.deal.domains) - 1
-        alone = np.zeros(len(fold.deal.domains))
-        alone[self.background] = 1.0
-        column = fold.score_familiarity(fold.count_tokens(alone), float(fold.tokens[self.background]), experts)
-        self.scores = SCORER.combine(BlendParts([fold.training[c] for c in experts], fold.embeddings))
-        self.column = column.astype(np.float64) / FAMILIARITY_UNIT
-        rows = fold.deal.subjects
-        self.rows = np.zeros((len(column), 0), np.float32) if rows is None else rows
+    fold: Fold
+    experts: Indices
+    scores: Floats  # (tokens, C)
+    column: Floats  # (tokens,)  familiarities
+    subjects: Subjects | None  # of the prompts that are not held out
+
+    @property
+    def rows(self) -> npt.NDArray[np.float32]:
+        rows = self.fold.deal.subjects
+        return np.zeros((len(self.column), 0), np.float32) if rows is None else rows
 
     def view(self, held: HeldOutPrompts) -> View:
         return View(
@@ -173,22 +264,11 @@ class _Fit:
         measured = PromptFamiliarities(mean, np.maximum(square - mean**2, 0.0), n + more)
         return View(mix(view.evidence, self.scores), measured, mix(view.rows, self.rows))
 
-    def gather_subjects(self) -> Subjects | None:
-        """What the prompts that are not held out are about."""
-        if not self.rows.shape[1]:
-            return None
-        deal = self.fold.deal
-        directions, left = find_directions(mean_rows(self.rows, deal.whole), find_centre(deal)), ~self.fold.held
-        own = [directions[left & (deal.experts == c)] for c in self.experts]
-        background = find_centroids(directions[left & (deal.experts == self.background)], BACKGROUND_CENTROIDS)
-        each = max(1, min(EXPERT_CENTROIDS, MAX_CENTROIDS // len(own)))
-        return join_subjects(find_centre(deal), own, background, each) if len(background) else None
 
-
-def _make_examples(fold: Fold, group: Fold, experts: Indices) -> Examples | None:
-    """The features of every held-out prompt, from fits of these experts alone."""
-    fit = _Fit(fold, experts)
-    whole, short = fit.view(fold.whole), fit.view(fold.short)
+def _make_examples(training: _Training, unusual: _Training | None, left_out: int) -> Examples | None:
+    """The features of every held-out prompt, from fits without a group of experts."""
+    fit, fold = training.fit(left_out), training.fold
+    whole, short, experts = fit.view(fold.whole), fit.view(fold.short), fit.experts
     is_known = np.isin(fold.whole.experts, experts)
     if is_known.all() or not is_known.any():
         return None
@@ -198,7 +278,7 @@ def _make_examples(fold: Fold, group: Fold, experts: Indices) -> Examples | None
     calibration, _ = fit_calibration(Scored.concatenate(scored))
     familiarity = fit_familiarity([(known[0].measured, known[1].measured)])
     weight = 0.0 if fold.deal.embedding.is_multilingual else 1.0
-    subjects = fit.gather_subjects()
+    subjects = fit.subjects
     if subjects is not None:
         cosines = subjects.compare(known[0].rows, known[0].evidence.argmax(axis=1))
         subjects = standardise(subjects, cosines)
@@ -207,13 +287,16 @@ def _make_examples(fold: Fold, group: Fold, experts: Indices) -> Examples | None
         deviations = find_deviations(familiarity, view.measured) * weight
         return find_features(view.evidence, view.measured.tokens, calibration, deviations, about, view.rows)
 
-    weights = _weigh(fold.whole, is_known, fit.background, KNOWN_SHARE if subjects is not None else 0.5) / 2
+    weights = _weigh(fold.whole, is_known, len(training.groups), KNOWN_SHARE if subjects is not None else 0.5) / 2
     parts = [(describe(view, subjects), is_known, weights, USUAL) for view in (whole, short)]
-    if subjects is not None:  # by words alone, an unusual prompt looks like one about something else
+    if (
+        subjects is not None and unusual is not None
+    ):  # by words alone, such a prompt looks like one about something else
         parts.append((*_share(describe(fit.view_wordy(known[0]), subjects), WORDY_SHARE), WORDY_KIND))
-        other, others = _Fit(group, experts), np.isin(group.whole.experts, experts)
-        if others.any() and (about := other.gather_subjects()) is not None:
-            about = replace(about, means=subjects.means, spreads=subjects.spreads)
+        group = unusual.fold
+        others = np.isin(group.whole.experts, experts)
+        if others.any() and unusual.windows[experts].all() and (other := unusual.fit(left_out)).subjects is not None:
+            about = replace(other.subjects, means=subjects.means, spreads=subjects.spreads)
             seen = other.view(group.whole).select(others)
             parts.append((*_share(describe(seen, about), GROUP_SHARE), GROUP_KIND))
     columns = zip(*[(f, known, w, np.full(len(w), kind)) for f, known, w, kind in parts], strict=True)

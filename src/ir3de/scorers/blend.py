@@ -161,8 +161,13 @@ class BlendPart:
 
     @property
     def factor(self) -> float:
-        """Scales the scores to unit size; 0 where they differ only by rounding, so that noise is not scaled up."""
-        return 1.0 / self.size if self.size else 0.0
+        """Scales the scores to unit size."""
+        return find_factor(self.size)
+
+
+def find_factor(size: float) -> float:
+    """Scales scores to unit size; 0 where they differ only by rounding, so that noise is not scaled up."""
+    return 1.0 / size if size else 0.0
 
 
 _NONE = np.zeros((0, 0))
