@@ -9,19 +9,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cached_property
 from itertools import pairwise
-from typing import Literal, Protocol, TypeAlias, get_args, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, get_args, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
+from ir3de import kernel
 from ir3de.defaults import DEFAULT_CAP
 from ir3de.errors import InputError
 from ir3de.scorers.arithmetic import softmax
 from ir3de.scorers.registry import Registry
 from ir3de.scorers.table import Table, row_blocks
 from ir3de.statistics.domain import hash_pairs, pair_buckets, within_prompts
+
+if TYPE_CHECKING:
+    from ir3de.kernel import Look, Tables
 
 __all__ = [
     "DEFAULT_CAP",
@@ -65,10 +70,40 @@ class Ballots:
     limit: int = MAX_TOKENS
     familiarity: npt.NDArray[np.float32] | None = None  # (V,)  where it is not a column of `values`
     pairs: Values | None = None  # (BUCKETS, C or C + 1)  what neighbouring tokens give
-    subjects: npt.NDArray[np.float32] | None = None  # (V, k)  whole numbers; only where there are familiarities
+    # (V, k)  whole numbers; only where there are familiarities
+    subjects: npt.NDArray[np.float32] | npt.NDArray[np.int8] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields alone: what the kernel made of them cannot be pickled."""
+        return {part.name: getattr(self, part.name) for part in fields(self)}
+
+    @cached_property
+    def native(self) -> Tables | None:
+        """The same numbers as the native kernel reads them, without a copy; None where numpy computes."""
+        if kernel.native is None:
+            return None
+        parts = self.values, self.rank, self.limit, self.familiarity, self.pairs, self.subjects
+        try:
+            made: Tables = kernel.native.Tables(*parts)
+        except (TypeError, ValueError):  # arrays of other types or shapes than a fit makes
+            return None
+        return made
+
+    @cached_property
+    def columns(self) -> int:
+        """How many numbers a tally has."""
+        more = 0 if self.subjects is None else self.subjects.shape[1]
+        return int(self.values.shape[1]) + (self.familiarity is not None) + more
 
     def tally(self, ids: Ids) -> Tally:
         """Sum of the counted tokens' ballots: (C,), (C + 1,) or (C + 1 + k,)."""
+        if (tables := self.native) is None:
+            return self.tally_by_numpy(ids)
+        tables.decide(np.ascontiguousarray(ids, np.uint32), tally := np.empty(self.columns), 1, None)
+        return tally
+
+    def tally_by_numpy(self, ids: Ids) -> Tally:
+        """The same sum without the native kernel."""
         chosen = ids if self.rank is None else self._find_lowest_ranks(ids)
         count = len(chosen)
         # column sums as ones · rows: numpy's own sum over the short axis takes twice as long
@@ -94,6 +129,22 @@ class Ballots:
 
     def tallies(self, flat: Ids, starts: npt.NDArray[np.int64]) -> Tally:
         """The same for many prompts at once, none of them empty: a row for each prompt."""
+        if self.native is None:
+            return self.tallies_by_numpy(flat, starts)
+        return self.decide_many(flat, starts, 1, None)[0]
+
+    def decide_many(
+        self, flat: Ids, starts: npt.NDArray[np.int64], experts: int, look: Look | None
+    ) -> tuple[Tally, npt.NDArray[np.int64]]:
+        """By the native kernel: tallies, and each prompt's best expert, or ~best if it may be out of domain."""
+        tables, tallies, bests = self.native, np.empty((len(starts), self.columns)), np.empty(len(starts), np.int64)
+        assert tables is not None
+        begins = np.ascontiguousarray(starts, np.int64)
+        tables.decide_many(np.ascontiguousarray(flat, np.uint32), begins, tallies, bests, experts, look)
+        return tallies, bests
+
+    def tallies_by_numpy(self, flat: Ids, starts: npt.NDArray[np.int64]) -> Tally:
+        """The same rows without the native kernel."""
         lengths = np.diff(starts, append=len(flat))
         totals = _sum_rows(self.values, *((flat, starts) if self.rank is None else self._select_by_rank(flat, starts)))
         if self.pairs is not None and (several := np.flatnonzero(lengths > 1)).size:
@@ -268,12 +319,13 @@ def _to_integers(scores: npt.NDArray[np.float32], last: npt.NDArray[np.float32] 
     np.rint(ballots, out=ballots)
     if last is not None:
         ballots[:, columns] = last
-    return ballots if columns > FEW_EXPERTS else ballots.astype(np.float64)
+    is_narrow = columns > FEW_EXPERTS or kernel.native is not None  # half as much to fetch from memory
+    return ballots if is_narrow else ballots.astype(np.float64)
 
 
-def _to_float(rows: npt.NDArray[np.int8] | None) -> npt.NDArray[np.float32] | None:
+def _to_float(rows: npt.NDArray[np.int8] | None) -> npt.NDArray[np.float32] | npt.NDArray[np.int8] | None:
     """Rows that BLAS can add. Their sums over a prompt are whole numbers below 2²⁴, which float32 holds exactly."""
-    return None if rows is None else rows.astype(np.float32)
+    return rows if rows is None or kernel.native is not None else rows.astype(np.float32)
 
 
 def _compile_votes(table: Table, ties: Ties, order: npt.NDArray[np.intp]) -> Tally:

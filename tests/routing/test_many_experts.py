@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import ir3de.scorers.table
 import ir3de.selectors
 import tiny
-from ir3de import AllTokens, Average, EntropyTopK, Router
+from ir3de import AllTokens, Average, EntropyTopK, Router, kernel
 from ir3de.errors import InputError
 from ir3de.routing.compiled import CompiledRouter, decide, decide_batch
 from ir3de.routing.rules import DecisionRules
@@ -45,7 +45,8 @@ def test_ballots_are_the_scores_in_whole_units_however_they_are_kept(experts: in
     ballots = Average().ballots(scores)
     exact = np.rint(np.clip(scores.scores.astype(np.float64), -MAX_SCORE, MAX_SCORE) * SCORE_UNIT)
     assert np.array_equal(ballots.values, exact)
-    assert ballots.values.dtype == (np.float32 if experts > FEW_EXPERTS else np.float64)
+    is_narrow = experts > FEW_EXPERTS or kernel.native is not None
+    assert ballots.values.dtype == (np.float32 if is_narrow else np.float64)
     ids = prompts(seed)[0]
     tally = ballots.tally(ids)
     assert tally.dtype == np.float64 and np.array_equal(tally, exact[ids].sum(axis=0))

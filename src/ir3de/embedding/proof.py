@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -33,8 +33,14 @@ import numpy.typing as npt
 from ir3de import files
 from ir3de.errors import ArtifactError
 
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from ir3de.kernel import Reader
+
 # a longer text is cut by the fast engine into one piece for each core, wherever white space happens to be
 LONGEST_IN_CHARACTERS = 16_383  # at most 65,532 bytes
+BASIC_PLANE = 0x10000  # the code points below have all letters of nearly all texts
 
 EncodeBatch = Callable[[Sequence[str]], tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint64]]]
 
@@ -103,6 +109,13 @@ class Proof:
             return True
         before = np.unique(points[:-1][points[1:] == ord("'")])
         return self.symbol_apostrophe and any(_is_symbol(chr(point)) for point in before.tolist())
+
+    def make_reader(self, native: ModuleType, longest: int, changes: int) -> Reader:
+        """What finds texts that are surely not doubtful, by the native kernel; see `Tokenizer.encode`."""
+        table = self._bitmap[:BASIC_PLANE].copy()
+        table[[ord(string[0]) for string in self.doubtful_strings if ord(string[0]) < BASIC_PLANE]] = True
+        made: Reader = native.Reader(table, self.symbol_apostrophe, longest, changes)
+        return made
 
     @cached_property
     def _control(self) -> str:

@@ -20,10 +20,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from ir3de import kernel
 from ir3de.embedding import fast_tokenizer as fast
 from ir3de.embedding.normalisation import (
     JUDGED_CHARACTERS,
     MAX_CHARACTERS_PER_TOKEN,
+    MIN_CHANGES,
     is_long,
     is_random_case,
     is_too_short,
@@ -35,11 +37,13 @@ from ir3de.embedding.normalisation import (
     take_first,
     take_longest,
 )
-from ir3de.embedding.proof import TESTED_PROOFS, EncodeBatch, Proof, cut, get_proof, prove
+from ir3de.embedding.proof import LONGEST_IN_CHARACTERS, TESTED_PROOFS, EncodeBatch, Proof, cut, get_proof, prove
 from ir3de.errors import EmbeddingError
 
 if TYPE_CHECKING:
     import tokenizers
+
+    from ir3de.kernel import Reader
 
 Ids = npt.NDArray[np.uint32]
 Lengths = npt.NDArray[np.uint64]
@@ -188,6 +192,9 @@ class Tokenizer:
         Where only the first `most` ids are needed, no more of a long text is read than necessary.
         """
         try:
+            if (quick := self._quick) is not None and quick[0].is_plain(text):
+                ids: Ids = quick[1]([text], False)[0]
+                return ids
             if len(text) > JUDGED_CHARACTERS:
                 if most is not None and is_long(text, most):
                     return read_first(self.encode, text, most)
@@ -210,6 +217,8 @@ class Tokenizer:
         try:
             if most is not None and any(is_long(text, most) for text in texts):
                 return self._encode_beginnings(texts, most)
+            if self._quick is not None:
+                return self._encode_unusual_apart(list(texts), *self._quick)
             texts = [lowercase_if_all_caps(text) for text in texts]
             return self._encode_all(texts)
         except UnicodeEncodeError:
@@ -226,6 +235,38 @@ class Tokenizer:
         for i in short:
             cut[i] = take_longest(texts[i], most)
         return self.encode_batch(cut)
+
+    @cached_property
+    def _quick(self) -> tuple[Reader, fast.EncodeFlat] | None:
+        """What finds the texts that the fast engine gets as they are, and that engine; None without the kernel."""
+        if kernel.native is None or self._fast is None:
+            return None
+        engine, proof = self._fast
+        longest = min(JUDGED_CHARACTERS, LONGEST_IN_CHARACTERS)
+        return proof.make_reader(kernel.native, longest, MIN_CHANGES), engine.encode_batch_flat
+
+    def _encode_unusual_apart(
+        self, texts: list[str], reader: Reader, encode_fast: fast.EncodeFlat
+    ) -> tuple[Ids, Lengths]:
+        """All texts: those that are not plain are examined and encoded by themselves."""
+        places = reader.find_unusual(texts)
+        if not places:
+            return encode_fast(texts, False)
+        unusual, plain = [lowercase_if_all_caps(texts[place]) for place in places], texts.copy()
+        for place in places:
+            plain[place] = ""
+        try:
+            apart, sizes = self._encode_all(unusual)
+        except UnicodeEncodeError:
+            apart, sizes = self._encode_all([replace_lone_surrogates(text) for text in unusual])
+        flat, lengths = encode_fast(plain, False)
+        lengths[places] = sizes
+        is_apart = np.zeros(len(texts), bool)
+        is_apart[places] = True
+        inside = np.repeat(is_apart, lengths.astype(np.int64))
+        ids = np.empty(len(inside), np.uint32)
+        ids[inside], ids[~inside] = apart, flat
+        return ids, lengths
 
     @cached_property
     def _encode_one(self) -> Callable[[str], Ids]:

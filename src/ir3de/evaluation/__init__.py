@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         score_held_out,
     )
     from ir3de.evaluation.verification import Check, verify
+    from ir3de.fitting.tuning import Trial
 
     # from the laboratory, which the library must not import
     Case: TypeAlias = Any
@@ -63,6 +64,7 @@ else:
             "threshold": "HeldOut RoutedPrompt Threshold ThresholdCalibration calibrate_confidence calibrate_threshold "
             "count_needed_prompts fit_confidence pick_threshold route_held_out score_held_out",
             "verification": "Check verify",
+            "ir3de.fitting.tuning": "Trial",
         },
         lab={
             "robustness": "Case DroppedWords FirstTokens Mixed Perturbation RobustnessReport Typos Wrapped "
@@ -75,7 +77,7 @@ __all__ = [
     "CoveragePoint", "CurvePoint", "DroppedWords", "Estimate", "FirstTokens", "Frontier", "FrontierPoint",
     "HeldOut", "Help", "Mixed", "MovedPrompt", "OutcomeReport", "Perturbation", "Proof", "ReliabilityBin",
     "ReplayReport", "Report", "RobustnessReport", "RoutedPrompt", "RouterFigures", "ShareCalibration",
-    "StrongWeakReport", "Threshold", "ThresholdCalibration", "Typos", "UnknownReport", "Wrapped", "advise",
+    "StrongWeakReport", "Threshold", "ThresholdCalibration", "Trial", "Typos", "UnknownReport", "Wrapped", "advise",
     "calibrate_confidence", "calibrate_strong_share", "calibrate_threshold", "compute_frontier",
     "count_needed_prompts", "evaluate", "evaluate_outcomes", "fit_confidence", "measure_change", "measure_frontier",
     "measure_order", "measure_robustness", "pick_threshold", "prove", "replay_log", "route_held_out",

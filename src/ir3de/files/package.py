@@ -21,12 +21,14 @@ def export_lazily(
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Make the `__getattr__` and `__dir__` (PEP 562) of a package from `{submodule: its public names}`.
 
-    Each name is imported when it is first used. The submodules are those of `within`, by default of the package itself;
-    `lab` has names of the laboratory; `dir` omits them if it is not installed.
+    Each name is imported when it is first used. The submodules are those of `within`, by default of the package itself,
+    unless they begin with "ir3de."; `lab` has names of the laboratory; `dir` omits them if it is not installed.
     No exported name may equal the name of a submodule: the attribute would depend on what was imported last.
     """
     module_of = {
-        name: f"{within or package}.{module}" for module, exported in names.items() for name in exported.split()
+        name: module if module.startswith("ir3de.") else f"{within or package}.{module}"
+        for module, exported in names.items()
+        for name in exported.split()
     }
     module_of |= {name: f"ir3de_lab.{module}" for module, names in (lab or {}).items() for name in names.split()}
 

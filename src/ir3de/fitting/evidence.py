@@ -19,7 +19,7 @@ from ir3de.scorers.logistic import CLOSED, Logistic, LogisticParts
 from ir3de.scorers.prompt_features import Numbers
 from ir3de.scorers.ridge import add_grams, require_prompt_sums
 from ir3de.scorers.table import Table
-from ir3de.selectors import Average, Ballots, EntropyTopK, Selector
+from ir3de.selectors import FEW_EXPERTS, Average, Ballots, EntropyTopK, Selector
 from ir3de.statistics.domain import unpack_triangle
 
 ENOUGH_PROMPTS = 1_000  # held out: further folds are not worth the solves of a discriminative fit
@@ -70,7 +70,8 @@ def score_ballots(held: HeldOutPrompts, ballots: Ballots, selector: Selector) ->
     counted = np.minimum(held.lengths, ballots.limit)
     tallies = alone.tallies(held.flat, held.starts)
     if pairs is not None:  # a fold renumbers its tokens, so it has kept the buckets of the original ids
-        tallies += mean_pair_rows(pairs, held) * held.lengths[:, None]
+        exact = pairs if pairs.shape[1] > FEW_EXPERTS else pairs.astype(np.float64, copy=False)
+        tallies += mean_pair_rows(exact, held) * held.lengths[:, None]
     rows = zip(tallies.tolist(), counted.tolist(), strict=True)
     evidence = [selector.evidence(tally, count) for tally, count in rows]
     return Scored(np.array(evidence), counted, held.experts)

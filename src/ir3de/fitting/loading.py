@@ -23,7 +23,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 import numpy.typing as npt
 
-from ir3de import files
+from ir3de import files, kernel
 from ir3de.embedding import Embedding, Matrix, Proof, Tokenizer
 from ir3de.embedding.readers import find_version
 from ir3de.errors import ArtifactError, EmbeddingError, MismatchError
@@ -176,7 +176,8 @@ def _load_table(folder: Path, header: Header, shared: Path | None) -> Table | No
 def _map_ballots(folder: Path, table_sha256: str, table: Table, selector: Selector) -> Ballots:
     """The selector's ballots, mapped from a file that is written first; as arrays where it cannot be written."""
     described = json.dumps(SELECTORS.describe(selector), sort_keys=True)
-    key = hashlib.sha256(f"{BALLOTS_VERSION} {table_sha256} {described}".encode()).hexdigest()
+    layout = "" if kernel.native is None else " narrow"
+    key = hashlib.sha256(f"{BALLOTS_VERSION}{layout} {table_sha256} {described}".encode()).hexdigest()
     path = folder / f"ballots-{key[:16]}.safetensors"
     with suppress(ArtifactError):
         return _read_ballots(path, key)

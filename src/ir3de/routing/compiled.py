@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,9 @@ from ir3de.routing.valuation import Probabilities
 from ir3de.scorers.table import Table
 from ir3de.selectors import Ballots, EntropyTopK, Ids, Selector, Tally
 from ir3de.statistics.texts import refuse_table
+
+if TYPE_CHECKING:
+    from ir3de.kernel import Tables
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +56,8 @@ class CompiledRouter:
     @cached_property
     def decide_one(self) -> Callable[[Ids, int | None, Costs | None], Decision]:
         """The function behind `decide`: everything that is the same for all prompts is looked up once."""
+        if self.ballots.native is not None and isinstance(self.rules.valuation, Probabilities):
+            return self._decide_natively(self.ballots.native)
         rules, sum_ballots, limit = self.rules, self.ballots.tally, self.ballots.limit
         cap, experts, standing_penalties = rules.selector.cap, len(rules.experts), rules.standing_penalties
         reduce = None if isinstance(rules.valuation, Probabilities) else rules.valuation.reduce
@@ -75,6 +80,33 @@ class CompiledRouter:
                 best = int(tally[:experts].argmax())
             penalties = standing_penalties if weights is None else rules.penalties(weights)
             return make_decision(rules, tally, length, counted, best, penalties)
+
+        return decide_one
+
+    def _decide_natively(self, tables: Tables) -> Callable[[Ids, int | None, Costs | None], Decision]:
+        """The same function by the native kernel, which sums, compares, and looks whether the prompt is in domain."""
+        rules, limit, columns, find_best, empty = (
+            self.rules, self.ballots.limit, self.ballots.columns, tables.decide, np.empty
+        )  # fmt: skip
+        cap, experts, standing_penalties = rules.selector.cap, len(rules.experts), rules.standing_penalties
+        look = rules.look
+
+        def decide_one(ids: Ids, unknown: int | None, weights: Costs | None) -> Decision:
+            length = len(ids)
+            if length > cap:
+                ids, length = ids[:cap], cap
+            if not length or (unknown is not None and ids.item(0) == unknown and bool((ids == unknown).all())):
+                return abstain(rules, length)
+            tally = empty(columns)
+            try:
+                best = find_best(ids, tally, experts, look)
+            except (TypeError, ValueError):  # ids in another type of number, or with gaps
+                best = find_best(np.ascontiguousarray(ids, np.uint32), tally, experts, look)
+            counted = limit if length > limit else length
+            penalties = standing_penalties if weights is None else rules.penalties(weights)
+            if best < 0:
+                return make_decision(rules, tally, length, counted, ~best, penalties)
+            return make_decision(rules, tally, length, counted, best, penalties, "", look is not None)
 
         return decide_one
 
@@ -127,9 +159,20 @@ def decide_batch(
     decisions = [abstain(rules, length) for length in lengths.tolist()] if not known.all() else []
     if not known.any():
         return decisions
-    tallies = compiled.ballots.tallies(flat, starts[known])
     counted = np.minimum(lengths, compiled.ballots.limit)[known].tolist()
-    made = read_tallies(rules, tallies, lengths[known].tolist(), counted, weights)
+    if compiled.ballots.native is None or not isinstance(rules.valuation, Probabilities):
+        tallies = compiled.ballots.tallies(flat, starts[known])
+        made = read_tallies(rules, tallies, lengths[known].tolist(), counted, weights)
+    else:
+        penalties, look = rules.penalties(weights), rules.look
+        tallies, bests = compiled.ballots.decide_many(flat, starts[known], len(rules.experts), look)
+        sure = look is not None
+        made = [
+            make_decision(rules, tally, length, number, best if best >= 0 else ~best, penalties, "", sure and best >= 0)
+            for tally, length, number, best in zip(
+                tallies, lengths[known].tolist(), counted, bests.tolist(), strict=True
+            )
+        ]
     for index, decision in zip(np.flatnonzero(known).tolist() if decisions else (), made, strict=False):
         decisions[index] = decision
     return decisions or made

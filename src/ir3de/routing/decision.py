@@ -301,6 +301,7 @@ def make_decision(
     best: int,
     penalties: list[float] | None = None,
     reason: Reason = "",
+    is_surely_in_domain: bool = False,
 ) -> Decision:
     """A decision from its parts. One is made per prompt: the class, if it were called, would need twice the time."""
     decision = _new(Decision)
@@ -316,7 +317,7 @@ def make_decision(
         return decision
     if penalties is not None or rules.policy.threshold > 0 or rules.strong_weak:
         decision._apply_policy()
-    elif not rules.is_surely_in_domain(tally, tokens) and decision.out_of_domain:
+    elif not (is_surely_in_domain or rules.is_surely_in_domain(tally, tokens, best)) and decision.out_of_domain:
         decision._reason = "out of domain"
     return decision
 

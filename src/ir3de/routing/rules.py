@@ -6,7 +6,9 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
+from ir3de import kernel
 from ir3de.policies import (
     MAX_FAMILIARITY,
     MIN_CERTAINTY,
@@ -21,6 +23,9 @@ from ir3de.routing.second_opinion import SecondOpinion
 from ir3de.routing.valuation import Consulted, Deferrable, Probabilities, Valuation
 from ir3de.scorers.table import FAMILIARITY_UNIT
 from ir3de.selectors import Selector, Tally
+
+if TYPE_CHECKING:
+    from ir3de.kernel import Look
 
 SAFETY = 1e-6  # a quick look may differ in rounding
 
@@ -67,21 +72,20 @@ class DecisionRules(Deferrable):
         return None if (share := self.policy.strong_share) is None else share.locate(self.experts)
 
     @cached_property
-    def is_surely_in_domain(self) -> Callable[[Tally, int], bool]:
+    def is_surely_in_domain(self) -> Callable[[Tally, int, int], bool]:
         """A quick look at a prompt's familiarity: whether it is in domain however uncertain the expert is.
 
         Nearly all prompts are. So that of the others alone must be worked out how certain the best expert is.
         """
         member, known, column = self.membership, self.familiarity, len(self.experts)
         if member is None or known is None:
-            return lambda tally, tokens: member is None
-        even = math.log(1.0 / max(1, column - 1)) if column > 1 else MIN_CERTAINTY  # all experts are equally likely
-        base = member.bias + member.certainty * max(even, MIN_CERTAINTY) - member.lowest
+            return lambda tally, tokens, best: member is None
+        base = self._find_least_odds(member)
         subjects, least = member.subjects, member.least_of_subjects
         between, within, mean = known.between**2, known.within**2, known.mean
         of_familiarity, of_strangeness, sqrt = member.familiarity, member.strangeness, math.sqrt
 
-        def is_surely_in_domain(tally: Tally, tokens: int) -> bool:
+        def is_surely_in_domain(tally: Tally, tokens: int, best: int) -> bool:
             if len(tally) == column:
                 return False
             f = (tally.item(column) / (FAMILIARITY_UNIT * tokens) - mean) / sqrt(between + within / tokens)
@@ -94,10 +98,41 @@ class DecisionRules(Deferrable):
                 return odds + least > SAFETY
             if len(tally) == column + 1:
                 return odds > SAFETY
-            near, contrast = subjects.measure(tally[column + 1 :], tokens, int(tally[:column].argmax()))
+            near, contrast = subjects.measure(tally[column + 1 :], tokens, best)
             return odds + member.nearness * near + member.contrast * contrast > SAFETY
 
         return is_surely_in_domain
+
+    @cached_property
+    def look(self) -> Look | None:
+        """The same look for the native kernel; None where Python must take it."""
+        member, known = self.membership, self.familiarity
+        if kernel.native is None or member is None or known is None:
+            return None
+        made: Look = kernel.native.Look(
+            None if member.subjects is None else member.subjects.native,
+            len(self.experts),
+            self._find_least_odds(member),
+            member.familiarity,
+            member.strangeness,
+            STRANGE,
+            MAX_FAMILIARITY,
+            known.between**2,
+            known.within**2,
+            known.mean,
+            FAMILIARITY_UNIT,
+            member.least_of_subjects,
+            member.nearness,
+            member.contrast,
+            SAFETY,
+        )
+        return made
+
+    def _find_least_odds(self, member: Membership) -> float:
+        """The log-odds above the lowest without familiarity and subject, if all experts are equally likely."""
+        experts = len(self.experts)
+        even = math.log(1.0 / max(1, experts - 1)) if experts > 1 else MIN_CERTAINTY
+        return member.bias + member.certainty * max(even, MIN_CERTAINTY) - member.lowest
 
     def penalties(self, weights: Costs | None) -> list[float] | None:
         """What each expert's costs take from its quality; None when nothing does, as with a strong share."""

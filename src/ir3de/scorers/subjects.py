@@ -8,16 +8,21 @@ does not, however common its words are.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from ir3de import kernel
 
 Numbers = npt.NDArray[np.float32]
 Floats = npt.NDArray[np.float64]
 
 FARTHEST, NEAREST = -6.0, 3.0  # standard deviations: values beyond these count as these
+# Parts of 1 that centroids and centre are rounded to, for products with whole numbers that are exact in any order.
+CENTROID_PARTS, CENTRE_PARTS = 1 << 20, 1 << 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +66,8 @@ class Subjects:
         With s the sums and m the centre, w = s − tokens · m has the direction; its products with centroids are M s −
         tokens · M m, and |w|² = s² − 2 · tokens · s · m + tokens² · m². Few calls to numpy are needed.
         """
+        if (native := self.native) is not None and sums.dtype == np.float64:
+            return native.measure(sums, tokens, best)
         M, Mm, m, mm, bounds = self._prepared
         products = M.dot(sums)
         products -= tokens * Mm
@@ -74,9 +81,23 @@ class Subjects:
     @cached_property
     def _prepared(self) -> tuple[Floats, Floats, Floats, float, npt.NDArray[np.int64]]:
         """All centroids M, M m, m, m², and where each expert's centroids and the background's begin."""
-        M = np.concatenate((self.centroids, self.background)).astype(np.float64)
-        m = self.centre.astype(np.float64)
+        M = _round(np.concatenate((self.centroids, self.background)), CENTROID_PARTS)
+        m = _round(self.centre, CENTRE_PARTS)
         return M, M.dot(m), m, float(m.dot(m)), np.append(self.starts, len(self.centroids))
+
+    @cached_property
+    def native(self) -> kernel.Subjects | None:
+        """The same numbers for the native kernel; None where numpy computes."""
+        if kernel.native is None:
+            return None
+        M, Mm, m, mm, bounds = self._prepared
+        parts = M, Mm, m, bounds, self.means, self.spreads, mm, FARTHEST, NEAREST
+        made: kernel.Subjects = kernel.native.Subjects(*parts)
+        return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields alone: what the kernel made of them cannot be pickled."""
+        return {part.name: getattr(self, part.name) for part in fields(self)}
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Subjects):
@@ -87,6 +108,10 @@ class Subjects:
         return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in names)
 
     __hash__ = None  # type: ignore[assignment]
+
+
+def _round(numbers: Numbers, parts: int) -> Floats:
+    return np.rint(numbers.astype(np.float64) * parts) / parts
 
 
 def _cut(deviations: float) -> float:

@@ -11,6 +11,7 @@ from typing import Literal
 import click
 
 import ir3de
+from ir3de import kernel
 from ir3de.cli.formats import FAINT, line
 from ir3de.cli.group import KNOWN_PLUGINS
 from ir3de.cli.options import output_options
@@ -95,6 +96,9 @@ def _findings() -> Iterator[Finding]:
     yield Finding("tokie", "ok" if fast else "note", fast or NO_FAST_ENGINE + name_extra("fast"))
     yield _checked("bundled embedding", _bundled)
     yield _checked("tokenizer engine", _engine)
+    yield Finding(
+        "kernel", "ok" if kernel.native is not None else "note", f"{kernel.engine.name}: {kernel.engine.reason}"
+    )
     yield _checked("BLAS", _blas)
     for package, (extra, purpose) in EXTRAS.items():
         found = version_of(package)

@@ -1,0 +1,45 @@
+"""The objects that the compiled module makes, for type checkers."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+
+class Subjects(Protocol):
+    """The subjects of a router, for `measure`."""
+
+    def measure(self, sums: npt.NDArray[Any], tokens: float, best: int, /) -> tuple[float, float]: ...
+
+
+class Look(Protocol):
+    """The quick look whether a prompt is surely in domain."""
+
+
+class Tables(Protocol):
+    """The ballots of a router."""
+
+    def decide(
+        self, ids: npt.NDArray[Any], tally: npt.NDArray[np.float64], experts: int, look: Look | None, /
+    ) -> int: ...
+
+    def decide_many(
+        self,
+        flat: npt.NDArray[Any],
+        starts: npt.NDArray[np.int64],
+        tallies: npt.NDArray[np.float64],
+        bests: npt.NDArray[np.int64],
+        experts: int,
+        look: Look | None,
+        /,
+    ) -> None: ...
+
+
+class Reader(Protocol):
+    """What finds the texts that the fast tokenizer may get as they are."""
+
+    def is_plain(self, text: str, /) -> bool: ...
+
+    def find_unusual(self, texts: list[str], /) -> list[int]: ...

@@ -1,0 +1,313 @@
+"""The native kernel: the bits of numpy, and numpy wherever the kernel cannot be used."""
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tiny
+from ir3de import AllTokens, Average, Embedding, EntropyTopK, kernel
+from ir3de.embedding.normalisation import is_random_case, lowercase_if_all_caps
+from ir3de.routing.compiled import CompiledRouter, decide, decide_batch
+from ir3de.routing.rules import DecisionRules
+from ir3de.scorers.subjects import Subjects
+from ir3de.scorers.table import Table
+from ir3de.selectors import Ballots, Selector
+from ir3de.statistics.domain import BUCKETS
+from surface import ROOT
+
+TOKENS, SUBJECTS = 97, 19
+needs_kernel = pytest.mark.skipif(kernel.native is None, reason=kernel.engine.reason)
+SELECTORS: list[Selector] = [Average(), AllTokens(), EntropyTopK(1), EntropyTopK(10), EntropyTopK(1_000)]
+
+
+def make_table(experts: int, seed: int, *, familiar: bool = True, pairs: bool = True) -> Table:
+    rng = np.random.default_rng(seed)
+    made = Table.compile(
+        rng.normal(size=(TOKENS, experts)).astype(np.float32),
+        familiarity=np.rint(rng.normal(-500, 300, TOKENS)).astype(np.float32) if familiar else None,
+        pairs=rng.normal(size=(BUCKETS, experts)).astype(np.float32) if pairs else None,
+    )
+    if familiar:
+        object.__setattr__(made, "subjects", rng.integers(-128, 128, (TOKENS, SUBJECTS)).astype(np.int8))
+    return made
+
+
+def make_prompts(seed: int, longest: int = 300) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    lengths = [1, 2, *rng.integers(1, longest, 6).tolist(), 1_025]
+    return [rng.integers(0, TOKENS, length).astype(np.uint32) for length in lengths]
+
+
+# the same bits --------------------------------------------------------------------------------------------------------
+
+
+@needs_kernel
+@tiny.LAW
+@given(
+    st.sampled_from(SELECTORS),
+    st.sampled_from([1, 2, 5, 8, 33, 100]),
+    st.integers(0, 999),
+    st.booleans(),
+    st.booleans(),
+)
+def test_tallies_have_the_bits_of_numpy(
+    selector: Selector, experts: int, seed: int, familiar: bool, pairs: bool
+) -> None:
+    ballots = selector.ballots(make_table(experts, seed, familiar=familiar, pairs=pairs))
+    prompts = make_prompts(seed)
+    expected = np.stack([ballots.tally_by_numpy(ids) for ids in prompts])
+    assert ballots.native is not None
+    assert np.stack([ballots.tally(ids) for ids in prompts]).tobytes() == expected.tobytes()
+    flat, starts = np.concatenate(prompts), np.cumsum([0, *(len(ids) for ids in prompts[:-1])])
+    assert ballots.tallies(flat, starts).tobytes() == expected.tobytes()
+    assert ballots.tallies_by_numpy(flat, starts).tobytes() == expected.tobytes()
+    wide = Ballots(
+        ballots.values.astype(np.float64), ballots.rank, ballots.limit, ballots.familiarity,
+        None if ballots.pairs is None else ballots.pairs.astype(np.float64),
+        None if ballots.subjects is None else ballots.subjects.astype(np.float32),
+    )  # fmt: skip
+    assert wide.tallies(flat, starts).tobytes() == expected.tobytes()  # as they are kept without the kernel
+
+
+@needs_kernel
+@tiny.LAW
+@given(st.integers(0, 999), st.integers(1, 6), st.integers(1, 30), st.integers(1, 3_000))
+def test_subjects_have_the_bits_of_numpy(seed: int, experts: int, most: int, tokens: int) -> None:
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, most + 1, experts)
+    rows = rng.normal(size=(sizes.sum() + most, SUBJECTS)).astype(np.float32)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    centre = rng.normal(scale=5, size=SUBJECTS).astype(np.float32)
+    parts = centre, rows[: sizes.sum()], sizes, rows[sizes.sum() :]
+    subjects, plain = (Subjects(*parts, means=(0.3, 0.1), spreads=(0.2, 0.3)) for _ in range(2))
+    vars(plain)["native"] = None
+    assert subjects.native is not None
+    for best in range(experts):
+        sums = rng.integers(-127 * tokens, 127 * tokens + 1, SUBJECTS).astype(np.float64)
+        assert subjects.measure(sums, tokens, best) == plain.measure(sums, tokens, best)
+
+
+@needs_kernel
+@pytest.mark.parametrize("selector", SELECTORS, ids=str)
+def test_decisions_are_those_of_numpy(selector: Selector, monkeypatch: pytest.MonkeyPatch) -> None:
+    rules = DecisionRules(("a", "b", "c"), selector)
+    natively, prompts = CompiledRouter.build(rules, make_table(3, 5)), make_prompts(5)
+    lengths = np.array([len(ids) for ids in prompts], np.int64)
+    found = [decide(natively, ids, 3) for ids in prompts], decide_batch(natively, np.concatenate(prompts), lengths, 3)
+    monkeypatch.setattr(kernel, "native", None)
+    plainly = CompiledRouter.build(rules, make_table(3, 5))
+    assert plainly.ballots.native is None and natively.ballots.native is not None
+    expected = [decide(plainly, ids, 3) for ids in prompts]
+    assert found == (expected, expected)
+    assert [one._tally.tobytes() for one in found[0]] == [one._tally.tobytes() for one in expected]
+
+
+@needs_kernel
+def test_a_fitted_router_decides_the_same_with_either_engine(tmp_path: Path) -> None:
+    tiny.fit_router(60).save(tmp_path / "router")
+    prompts = [*tiny.mixed(60), "zebra quark", "ok thanks", "", "x"]
+    script = (
+        "import json, sys; from ir3de import Router, kernel; "
+        f"router = Router.load({str(tmp_path / 'router')!r}); prompts = json.load(sys.stdin); "
+        "print(kernel.engine.name, [router.route(text).to_dict() for text in prompts] "
+        "+ [made.to_dict() for made in router.route_batch(prompts)])"
+    )
+    printed = [
+        subprocess.run(
+            [sys.executable, "-P", "-c", script], input=json.dumps(prompts), text=True, capture_output=True, check=True,
+            env={**os.environ, kernel.VARIABLE: engine},
+        ).stdout.split(maxsplit=1)
+        for engine in ("native", "numpy")
+    ]  # fmt: skip
+    assert [engine for engine, _ in printed] == ["native", "numpy"]
+    assert printed[0][1] == printed[1][1]
+
+
+@needs_kernel
+def test_threads_change_no_bit() -> None:
+    ballots, prompts = Average().ballots(make_table(4, 1)), make_prompts(1) * 40
+    flat, starts = np.concatenate(prompts), np.cumsum([0, *(len(ids) for ids in prompts[:-1])])
+    once = ballots.tallies(flat, starts).tobytes()
+    with ThreadPoolExecutor(4) as pool:
+        assert {found.tobytes() for found in pool.map(lambda _: ballots.tallies(flat, starts), range(16))} == {once}
+
+
+# texts that the fast tokenizer gets as they are -----------------------------------------------------------------------
+
+
+@needs_kernel
+def test_every_character_is_examined_as_python_would() -> None:
+    tokenizer = Embedding.default().tokenizer
+    reader, doubts = tokenizer._quick[0], tokenizer.proof.doubts
+    for point in (*range(0xD800), *range(0xE000, 0x11000)):
+        character = chr(point)
+        capitals, mixed = "SEVENTEEN LETTERS" + character, f"a{character} " * 3
+        assert not (reader.is_plain(capitals) and lowercase_if_all_caps(capitals) != capitals), hex(point)
+        assert not (reader.is_plain(mixed) and (doubts(mixed) or is_random_case(mixed, 1_000))), hex(point)
+        assert not (reader.is_plain(f"a {character}'s") and doubts(f"a {character}'s")), hex(point)
+
+
+awkward = st.text(st.sampled_from("aAzZ éÉßIıİ\t'\x0b\x04…ⅣΩ语한👍\ud83d9.\n"), max_size=40)
+
+
+@needs_kernel
+@tiny.LAW
+@given(st.lists(st.one_of(awkward, st.text(max_size=20), st.just("HOW DO I BOIL AN EGG?")), max_size=8))
+def test_ids_do_not_depend_on_the_kernel(texts: list[str]) -> None:
+    tokenizer = Embedding.default().tokenizer
+    plain = pickle.loads(pickle.dumps(tokenizer))
+    vars(plain)["_quick"] = None
+    vars(plain)["_fast"] = tokenizer._fast
+    flat, lengths = tokenizer.encode_batch(texts)
+    expected, sizes = plain.encode_batch(texts)
+    assert (flat.tolist(), lengths.tolist()) == (expected.tolist(), sizes.tolist())
+    for text in texts:
+        assert tokenizer.encode(text).tolist() == plain.encode(text).tolist()
+
+
+# bad input ------------------------------------------------------------------------------------------------------------
+
+
+@needs_kernel
+def test_ids_beyond_the_table_are_an_error_and_odd_arrays_are_not() -> None:
+    ballots, ids = Average().ballots(make_table(3, 0)), np.array([5, 0, 5, 96, 2], np.uint32)
+    for bad in ([TOKENS], [0, 1 << 31]):
+        with pytest.raises(IndexError):
+            ballots.tally(np.array(bad, np.uint32))
+        with pytest.raises(IndexError):
+            ballots.tallies(np.array([1, 2, *bad], np.uint32), np.array([0, 2]))
+    assert not ballots.tally(np.zeros(0, np.uint32)).any()
+    for odd in (ids.astype(np.int64), np.repeat(ids, 2)[::2], ids[::-1][::-1]):
+        assert ballots.tally(odd).tobytes() == ballots.tally(ids).tobytes()
+    strange = Ballots(np.ones((4, 2), np.float16))
+    assert strange.native is None and strange.tally(np.array([1, 2], np.uint32)).tolist() == [2.0, 2.0]
+
+
+@needs_kernel
+def test_arguments_that_do_not_fit_are_errors() -> None:
+    tables = kernel.native.Tables(np.ones((4, 2)), None, 9, None, None, None)
+    ids, tally = np.zeros(1, np.uint32), np.empty(2)
+    for wrong in (
+        (ids, np.empty(3), 1, None), (ids, tally, 3, None), (ids, tally, 0, None), (ids, tally, 1, 7), (ids, tally, 1),
+        (ids.astype(np.int64), tally, 1, None), (ids, tally.astype(np.float32), 1, None), (None, tally, 1, None),
+    ):  # fmt: skip
+        with pytest.raises((TypeError, ValueError, BufferError)):
+            tables.decide(*wrong)
+    frozen = np.empty(2)
+    frozen.flags.writeable = False
+    with pytest.raises((ValueError, BufferError)):
+        tables.decide(ids, frozen, 1, None)
+    for starts in ([3], [1, 0], [-1]):
+        with pytest.raises(ValueError, match="one after the other"):
+            bests = np.empty(len(starts), np.int64)
+            tables.decide_many(ids, np.array(starts), np.empty((len(starts), 2)), bests, 1, None)
+    for parts in (
+        (np.ones((4, 2)), np.array([0, 1, 2, 4], np.uint32), 9, None, None, None),  # a rank without a row
+        (np.ones((4, 2)), np.zeros(3, np.uint32), 9, None, None, None),
+        (np.ones((4, 2)), None, 9, None, np.ones((9, 2)), None),
+        (np.ones((4, 2)), None, 0, None, None, None),
+        (np.ones(4), None, 9, None, None, None),
+    ):
+        with pytest.raises((TypeError, ValueError)):
+            kernel.native.Tables(*parts)
+
+
+def test_a_kernel_that_may_not_be_used_leaves_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(**parts: object) -> kernel.Engine:
+        monkeypatch.setattr(kernel, "_import", lambda: SimpleNamespace(**parts))
+        found, engine = kernel.load()
+        assert found is None and engine.name == "numpy"
+        return engine
+
+    assert "of version 0, and this package needs" in load(KERNEL_VERSION=0).reason
+    assert "of version None" in load().reason
+    assert "fails its first test" in load(KERNEL_VERSION=kernel.KERNEL_VERSION).reason
+
+    def refuse() -> None:
+        raise ImportError("built for another\n processor")
+
+    monkeypatch.setattr(kernel, "_import", refuse)
+    assert "cannot be loaded (built for another processor)" in kernel.load()[1].reason
+    monkeypatch.setenv(kernel.VARIABLE, "numpy")
+    assert kernel.load()[1].reason.startswith("IR3DE_KERNEL=numpy turns")
+
+
+@needs_kernel
+def test_a_kernel_that_counts_wrongly_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Wrong:
+        def __init__(self, *parts: object) -> None:
+            self.tables = kernel.native.Tables(*parts)
+
+        def decide(self, ids: np.ndarray, tally: np.ndarray, *rest: object) -> int:
+            found: int = self.tables.decide(ids, tally, *rest)
+            tally[0] += 1
+            return found
+
+    monkeypatch.setattr(kernel, "_import", lambda: SimpleNamespace(KERNEL_VERSION=kernel.KERNEL_VERSION, Tables=Wrong))
+    assert "counts wrongly" in kernel.load()[1].reason
+
+
+@needs_kernel
+@pytest.mark.parametrize("damage", ["empty", "text", "short", "half"])
+def test_a_damaged_file_leaves_numpy(tmp_path: Path, damage: str) -> None:
+    """The package beside a damaged module; in a process of its own, which must not crash."""
+    whole = Path(kernel.native.__file__).read_bytes()
+    content = {"empty": b"", "text": b"not a library", "short": whole[:100], "half": whole[: len(whole) // 2]}[damage]
+    package = tmp_path / "ir3de"
+    package.mkdir()
+    for entry in (ROOT / "src" / "ir3de").iterdir():
+        if entry.name != "kernel":
+            (package / entry.name).symlink_to(entry)
+    (package / "kernel").mkdir()
+    for entry in (ROOT / "src" / "ir3de" / "kernel").glob("*.py"):
+        (package / "kernel" / entry.name).symlink_to(entry)
+    (package / "kernel" / Path(kernel.native.__file__).name).write_bytes(content)
+    script = "from ir3de import kernel; print(kernel.__file__, *kernel.engine)"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", script], env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert str(tmp_path) in done.stdout and "numpy the native kernel cannot be loaded" in done.stdout
+
+
+# where it lies --------------------------------------------------------------------------------------------------------
+
+
+def test_only_the_room_itself_names_the_compiled_module() -> None:
+    rooms = [ROOT / "src", ROOT / "gateway" / "src", ROOT / "lab" / "src"]
+    texts = {path: path.read_text("utf-8") for room in rooms for path in room.rglob("*.py")}
+    found = [path for path, text in texts.items() if "kernel._native" in text or "import _native" in text]
+    assert [path.relative_to(ROOT / "src").as_posix() for path in found] == ["ir3de/kernel/__init__.py"]
+
+
+def test_its_version_is_that_of_the_sources() -> None:
+    header = (ROOT / "src" / "ir3de" / "kernel" / "native.h").read_text("utf-8")
+    assert f"#define KERNEL_VERSION {kernel.KERNEL_VERSION} " in header
+
+
+@needs_kernel
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_fork_routes_while_others_route() -> None:
+    router, stop = tiny.router(), []
+    expected = router.route("boil an egg").to_dict()
+    with ThreadPoolExecutor(2) as pool:
+        busy = [pool.submit(lambda: [router.route_batch(tiny.mixed(20)) for _ in range(50) if not stop]) for _ in "ab"]
+        codes = []
+        for _ in range(3):
+            if (child := os.fork()) == 0:
+                os._exit(0 if router.route("boil an egg").to_dict() == expected else 1)
+            codes.append(os.waitpid(child, 0)[1])
+        stop.append(True)
+        assert all(one.result() for one in busy)
+    assert codes == [0, 0, 0]
