@@ -18,7 +18,7 @@ FAST = ("--scorer", "blend")  # on the usual embedding, where accuracy matters
 @pytest.fixture
 def _proving(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("IR3DE_NO_PROOF")
-    monkeypatch.setattr("ir3de.evaluation.proving.has_sklearn", lambda: False)  # evaluation/test_proof.py has it
+    monkeypatch.setattr("ir3de.evaluation.proving.choose_by_tfidf", lambda *given: None)  # evaluation/ tests it
 
 
 @pytest.mark.usefixtures("_proving")
@@ -27,7 +27,7 @@ def test_fit_ends_with_a_proof_and_the_command_that_serves(tmp_path: Path) -> No
     proof = shown[shown.index("Proof") :]
     assert "360 of 360 prompts were held out in turn, in 5 folds" in proof
     assert "this router" in proof and "always the largest expert" in proof and "33.3 %" in proof
-    assert "Abstains on" in proof and "More prompts" in proof and "install scikit-learn" in proof
+    assert "Abstains on" in proof and "More prompts" in proof
     assert "Accuracy is the share of prompts whose most probable expert is their own" in proof
     assert "Not compared with a real rival" in proof and "Worth deploying" not in proof
     assert shown.count("% of held-out prompts right") == 0  # one accuracy, that of the proof
@@ -123,7 +123,6 @@ def test_held_out_prompts_are_not_in_the_fit_and_eval_finds_them_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("IR3DE_NO_PROOF")
-    monkeypatch.setattr("ir3de.evaluation.proving.has_sklearn", lambda: False)
     made = run_json("fit", tmp_path / "router", *EXPERTS, *quick(), "--holdout", "0.25")
     proof, counted = made["proof"], sum(domain["prompts"] for domain in made["counted"])
     assert proof["method"] == "holdout" and counted + proof["prompts"] == 360 and 60 < proof["prompts"] < 120

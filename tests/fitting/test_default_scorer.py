@@ -12,8 +12,7 @@ from ir3de import Router, collect
 from ir3de.fitting import default_scorer
 from ir3de.fitting.clusters import cluster, hold_out_groups
 from ir3de.fitting.folds import Deal
-from ir3de.scorers import Blend, Logistic, Scorer, logistic
-from ir3de.scorers import logistic as solver
+from ir3de.scorers import Blend, Logistic, Scorer, logistic, solver
 from ir3de.statistics import Statistics
 from ir3de.statistics.sample import hash_text
 

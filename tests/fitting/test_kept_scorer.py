@@ -18,7 +18,7 @@ from ir3de.fitting import tuning
 from ir3de.policies import Policy
 from ir3de.scorers import Blend, Logistic
 from ir3de.scorers import logistic as logistic_module
-from ir3de.scorers.logistic import ConvergenceError
+from ir3de.scorers.solver import ConvergenceError
 
 COOKING = ["How long do I boil an egg?", "Bread without yeast?", "A recipe for pancakes, please.", "Roast a chicken."]
 CHOSEN = {name: kind for name, kind in KINDS.items() if kind.change}

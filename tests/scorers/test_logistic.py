@@ -8,8 +8,7 @@ import pytest
 import tiny
 from ir3de import Router, collect
 from ir3de.errors import InputError
-from ir3de.scorers import Blend, Logistic, prompt_features
-from ir3de.scorers import logistic as solver
+from ir3de.scorers import Blend, Logistic, prompt_features, solver
 from ir3de.scorers.logistic import LogisticParts
 from ir3de.scorers.prompt_features import LONGEST, MIN_HALVED, SHORT, Features, Prompts
 from ir3de.statistics import Statistics
@@ -26,8 +25,7 @@ def build_features(domains: list[Statistics], *, pairs: float = 1.0) -> Features
 
 
 def measure_loss(features: Features, W: np.ndarray, strength: float) -> float:
-    split = features.sparse.width
-    Z = (features.sparse.multiply(W[:split]) + features.dense @ W[split:]).astype(np.float64)
+    Z = features.project(W).astype(np.float64)
     sizes = np.bincount(features.experts)
     weights = 1.0 / (sizes[features.experts] * len(sizes))
     per_prompt = np.log(np.exp(Z).sum(axis=1)) - Z[np.arange(len(Z)), features.experts]
@@ -50,8 +48,7 @@ def test_the_table_says_what_the_features_say() -> None:
     parts = LogisticParts(domains, tiny.embedding().rows)
     features, W = parts.features(2.0, 1.0), solver.fit_logistic(parts.features(2.0, 1.0), 3, 5.0)
     tokens, pairs = features.score_tokens(W, tiny.embedding().rows), features.score_pairs(W)
-    split = features.sparse.width
-    Z = features.sparse.multiply(W[:split]) + features.dense @ W[split:]
+    Z = features.project(W)
     prompts = parts.prompts
     for row in range(0, len(prompts), 7):
         ids = prompts.ids[prompts.starts[row] :][: prompts.lengths[row]]

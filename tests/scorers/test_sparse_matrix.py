@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 import numpy as np
 from hypothesis import given
 
-from ir3de.scorers.prompt_features import SparseMatrix
+from ir3de.scorers.sparse import SparseMatrix
 
 shapes = st.tuples(st.integers(1, 40), st.integers(1, 30), st.integers(1, 9))
 
@@ -17,13 +17,15 @@ def test_it_multiplies_as_a_dense_matrix_does(shape: tuple[int, int, int], share
     random = np.random.default_rng(seed)
     dense = (random.integers(-8, 9, (n, width)) * (random.random((n, width)) < share)).astype(np.float32)
     rows, found = np.nonzero(dense)
-    order = random.permutation(len(rows))
-    matrix = SparseMatrix.build(rows[order], found[order], dense[rows, found][order], (n, width))
+    starts = np.append(0, np.cumsum((dense != 0).sum(axis=1)))
+    matrix = SparseMatrix(starts, found, dense[rows, found], width)
     W = random.integers(-8, 9, (width, columns)).astype(np.float32)  # whole numbers: every order of adding is exact
     R = random.integers(-8, 9, (n, columns)).astype(np.float32)
     assert np.array_equal(matrix.multiply(W), dense @ W)
     assert np.array_equal(matrix.transposed.multiply(R), dense.T @ R)
     chosen = random.permutation(n)[: n // 2 + 1]
     assert np.array_equal(matrix.take(chosen).multiply(W), dense[chosen] @ W)
+    half = width // 2
+    assert np.array_equal(matrix.first_columns(half).multiply(W[:half]), dense[:, :half] @ W[:half])
     weights = random.integers(1, 5, n).astype(np.float32)
     assert np.array_equal(matrix.sum_squares(weights), weights @ dense**2)

@@ -30,7 +30,6 @@ ACCURACY = "Accuracy is the share of prompts whose most probable expert is their
 NOT_COMPARED = (
     "Not compared with classifiers on an encoder or a language model: --holdout keeps prompts aside to measure those."
 )
-ADD_TFIDF = f"Not compared with {TFIDF}: `pip install scikit-learn` adds it."
 
 
 @dataclass(frozen=True)
@@ -147,7 +146,7 @@ def judge(proof: Proof) -> Judgement:
     if not proof.contenders:
         return Judgement("perhaps", "Nothing to compare with was measured")
     if not rivals:
-        return Judgement("perhaps", "Not compared with a real rival, only with no router", ADD_TFIDF)
+        return Judgement("perhaps", "Not compared with a real rival, only with no router")
     if equal:
         return Judgement("yes", f"Worth deploying: as good as {' and '.join(equal)}, and it explains and abstains")
     return Judgement("yes", f"Worth deploying: better than {' and than '.join(one.name for one in proof.contenders)}")
@@ -225,9 +224,7 @@ def judge_curve(proof: Proof) -> str | None:
     return f"Twice the prompts would bring about {points}."
 
 
-def describe_method(
-    proof: Proof, router: Router, taught: Teaching | None, *, can_be_held: int, lacks_sklearn: bool
-) -> tuple[str, ...]:
+def describe_method(proof: Proof, router: Router, taught: Teaching | None, *, can_be_held: int) -> tuple[str, ...]:
     """How it was measured, and what could not be."""
     if proof.method == "holdout":
         notes = [
@@ -250,7 +247,7 @@ def describe_method(
     if not router.calibrated:
         notes.append("Confidence is not calibrated, so it means little here.")
     if proof.contenders:
-        notes += [NOT_COMPARED, *[ADD_TFIDF] * lacks_sklearn]
+        notes.append(NOT_COMPARED)
     return tuple(notes)
 
 

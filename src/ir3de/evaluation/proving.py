@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.util import find_spec
 from statistics import median
 from typing import Any
 
@@ -42,6 +41,7 @@ from ir3de.evaluation.proof import (
     describe_method,
     give_verdict,
 )
+from ir3de.evaluation.tfidf import choose_by_tfidf
 from ir3de.fitting.domains import require_experts
 from ir3de.fitting.inputs import read_by_label
 from ir3de.fitting.teaching_report import Teaching
@@ -62,9 +62,6 @@ MAX_CONFUSED = 10
 MAX_EXAMPLES = 3
 MAX_ABSTAINED_EXAMPLES = 5
 MAX_EXAMPLE_CHARACTERS = 100
-MAX_PAIR_CHARACTERS = 5_000_000  # of training texts; beyond it, words are counted alone and not in pairs
-MAX_ITERATIONS = 1_000  # of the logistic regression
-INVERSE_RIDGE = 10.0
 
 
 def prove(
@@ -187,7 +184,6 @@ class _Measured:
     decisions: list[Decision] = field(default_factory=list)
     rivals: dict[str, list[int]] = field(default_factory=dict)
     curve: dict[float, list[bool]] = field(default_factory=dict)
-    lacks_sklearn: bool = False
 
     def measure(self, split: Split, *, contenders: bool, curve: bool) -> None:
         """Route the prompts of a split, and measure the rivals on them."""
@@ -215,12 +211,10 @@ class _Measured:
         experts = self.dealt.experts[places]
         if not len(places):
             return
-        self.lacks_sklearn = not has_sklearn()
-        if not self.lacks_sklearn:
-            stands_for = np.maximum(self.prompts / np.maximum(self.dealt.sizes, 1), 1.0)  # prompts, for each kept one
-            chosen = choose_by_tfidf(self._read(places), experts, stands_for[experts], texts)
-            if chosen is not None:
-                self.rivals.setdefault(TFIDF, []).extend(chosen.tolist())
+        stands_for = np.maximum(self.prompts / np.maximum(self.dealt.sizes, 1), 1.0)  # prompts, for each kept one
+        chosen = choose_by_tfidf(self._read(places), experts, stands_for[experts], texts)
+        if chosen is not None:
+            self.rivals.setdefault(TFIDF, []).extend(chosen.tolist())
         self.rivals.setdefault(MAJORITY, []).extend([int(self.mix.argmax())] * len(texts))
 
     def _draw_curve(self, split: Split, texts: Sequence[str]) -> None:
@@ -276,7 +270,7 @@ class _Measured:
             frontier=self._find_frontier(truth, weights),
         )
         held = int((self.dealt.folds >= 0).sum())
-        notes = describe_method(proof, self.router, teaching, can_be_held=held, lacks_sklearn=self.lacks_sklearn)
+        notes = describe_method(proof, self.router, teaching, can_be_held=held)
         return replace(proof, verdict=give_verdict(proof), notes=notes)
 
     def _compare(self, right: Flags, truth: Indices, weights: Floats) -> tuple[Contender, ...]:
@@ -354,29 +348,3 @@ def _route(router: Router, prompts: Sequence[npt.NDArray[Any]], texts: Sequence[
     free = router.with_policy(Policy(threshold=router.policy.threshold))
     routed = free.route_ids(prompts)
     return [require_content(decision, text) for decision, text in zip(routed, texts, strict=True)]
-
-
-def has_sklearn() -> bool:
-    """Whether scikit-learn is installed."""
-    return find_spec("sklearn") is not None
-
-
-def choose_by_tfidf(texts: Sequence[str], experts: Indices, weights: Floats, held: Sequence[str]) -> Indices | None:
-    """The expert of each held-out text, by TF-IDF of words and pairs of words and logistic regression.
-
-    A training text weighs as many prompts as it stands for, at least 1: the penalty is the same for every fit, so
-    smaller weights would leave the texts of small experts without effect. None where it cannot be fitted:
-    no training text has a word.
-    """
-    from sklearn.feature_extraction.text import TfidfVectorizer
-    from sklearn.linear_model import LogisticRegression
-
-    longest = 2 if sum(map(len, texts)) <= MAX_PAIR_CHARACTERS else 1
-    words = TfidfVectorizer(sublinear_tf=True, ngram_range=(1, longest), dtype=np.float32)
-    try:
-        features = words.fit_transform(texts)
-    except ValueError:
-        return None
-    model = LogisticRegression(C=INVERSE_RIDGE, max_iter=MAX_ITERATIONS)
-    model.fit(features, experts, sample_weight=weights)
-    return np.asarray(model.predict(words.transform(held)), np.int64)

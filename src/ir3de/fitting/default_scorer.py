@@ -21,7 +21,8 @@ from ir3de.fitting.folds import Deal, Fold, make_folds
 from ir3de.fitting.tuning import Choice, ConfidenceModel, ConfidenceSetting, Parts, Trial, fit_confidence
 from ir3de.scorers import Blend, Scorer
 from ir3de.scorers.blend import BlendParts
-from ir3de.scorers.logistic import ConvergenceError, Logistic, LogisticParts
+from ir3de.scorers.logistic import Logistic, LogisticParts
+from ir3de.scorers.solver import ConvergenceError
 from ir3de.selectors import Average
 from ir3de.statistics.counting import recount
 from ir3de.statistics.domain import Statistics

@@ -20,7 +20,8 @@ from ir3de.routing.valuation import Probabilities
 from ir3de.scorers import Blend, Scorer
 from ir3de.scorers.blend import BlendParts
 from ir3de.scorers.expectation import Validation
-from ir3de.scorers.logistic import ConvergenceError, Logistic, LogisticParts
+from ir3de.scorers.logistic import Logistic, LogisticParts
+from ir3de.scorers.solver import ConvergenceError
 from ir3de.scorers.table import Table
 from ir3de.selectors import Average, Selector
 from ir3de.statistics.contributions import Holding

@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from ir3de.errors import InputError
 from ir3de.fitting.calibration import Scored, fit_calibration
-from ir3de.scorers.logistic import TRIAL_TOLERANCE, fit_logistic
-from ir3de.scorers.prompt_features import Features, SparseMatrix
+from ir3de.scorers.solver import TRIAL_TOLERANCE, DenseInverse, Preconditioner, fit_logistic
 
 STRENGTHS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 START = 2  # which strength is tried first, and taken where no prompt can be held out
@@ -148,11 +147,31 @@ class _HeadProblem:
         return calibration.scale, loss
 
     def _solve(self, chosen: Indices, strength: float) -> Numbers:
-        W = fit_logistic(self._take(chosen), self.count, strength, TRIAL_TOLERANCE)
+        W = fit_logistic(_Vectors(self.dense[chosen], self.experts[chosen]), self.count, strength, TRIAL_TOLERANCE)
         W -= W.mean(axis=1, keepdims=True)
         return W
 
-    def _take(self, chosen: Indices) -> Features:
-        none, nothing = np.zeros(0, np.int64), np.zeros(0, np.float32)
-        sparse = SparseMatrix(np.zeros(len(chosen) + 1, np.int64), none, nothing, 0)
-        return Features(sparse, self.dense[chosen], self.experts[chosen], chosen, none, none, nothing, self.centre, 1.0)
+
+@dataclass(frozen=True, eq=False)
+class _Vectors:
+    """Prompts whose features are their vectors."""
+
+    dense: Numbers
+    experts: Indices
+    trust: None = None
+
+    def __len__(self) -> int:
+        return len(self.dense)
+
+    @property
+    def width(self) -> int:
+        return int(self.dense.shape[1])
+
+    def project(self, W: Numbers) -> Numbers:
+        return self.dense @ W
+
+    def gather(self, R: Numbers) -> Numbers:
+        return self.dense.T @ R
+
+    def precondition(self, weights: Numbers, penalty: float) -> Preconditioner:
+        return DenseInverse.build(self.dense * np.sqrt(weights)[:, None], penalty).multiply

@@ -16,8 +16,8 @@ from ir3de.scorers import Blend, Posterior, PromptRidge, Scorer, TokenRidge
 from ir3de.scorers.arithmetic import current
 from ir3de.scorers.blend import PAIR_PRIOR, BlendParts, balance, log_evidence, weigh_token_ridge
 from ir3de.scorers.logistic import CLOSED, Logistic, LogisticParts
-from ir3de.scorers.prompt_features import Numbers
 from ir3de.scorers.ridge import add_grams, require_prompt_sums
+from ir3de.scorers.sparse import Numbers
 from ir3de.scorers.table import Table
 from ir3de.selectors import FEW_EXPERTS, Average, Ballots, EntropyTopK, Selector
 from ir3de.statistics.domain import unpack_triangle

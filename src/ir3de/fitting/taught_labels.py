@@ -21,8 +21,10 @@ import numpy.typing as npt
 from ir3de.fitting.calibration import Scored, fit_calibration
 from ir3de.fitting.encoder_head import fit_head
 from ir3de.scorers.arithmetic import Rows, steps
-from ir3de.scorers.logistic import Logistic, fit_logistic
-from ir3de.scorers.prompt_features import TAUGHT_WEIGHT, Features, Numbers, Prompts
+from ir3de.scorers.logistic import Logistic
+from ir3de.scorers.prompt_features import TAUGHT_WEIGHT, Features, Prompts
+from ir3de.scorers.solver import fit_logistic
+from ir3de.scorers.sparse import Numbers
 
 SHARES = (1.0, 0.85, 0.7)  # of the labels, the surest ones, that are tried
 FOLDS = 5
@@ -76,13 +78,7 @@ class Material:
         trust = np.where(places < len(self.folds), 1.0, TAUGHT_WEIGHT).astype(np.float32)
         chosen = replace(features.take(places), experts=labels, trust=trust)
         W = fit_logistic(chosen, self.experts, scorer.strength, tolerance)
-        split = features.sparse.width
-
-        def score(some: Indices) -> Floats:
-            part = features.take(some)
-            return (part.sparse.multiply(W[:split]) + part.dense @ W[split:]).astype(np.float64)
-
-        return score
+        return lambda some: features.take(some).project(W).astype(np.float64)
 
     def fit_teacher(self, places: Indices) -> Score:
         """The teacher's logits; an encoder has a head that is fitted to these prompts."""

@@ -7,103 +7,19 @@ the same size; when routing it divides all experts' scores alike, so it does not
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ir3de.scorers.arithmetic import Rows
+from ir3de.scorers.solver import DenseInverse, Preconditioner
+from ir3de.scorers.sparse import Indices, Numbers, SparseMatrix
 from ir3de.statistics.domain import BUCKETS, pair_buckets, within_prompts
 from ir3de.statistics.sample import Sample, positions
-
-Numbers = npt.NDArray[np.float32]
-Indices = npt.NDArray[np.int64]
-
-GATHERED_NUMBERS = 1 << 17  # of the dense matrix at a time: they stay in the cache
-
-
-@dataclass(frozen=True, eq=False)
-class SparseMatrix:
-    """Entries sorted by row, then by column."""
-
-    starts: Indices  # (n + 1,)  where each row's entries begin, and where the last row's end
-    columns: Indices  # (entries,)
-    values: Numbers  # (entries,)
-    width: int
-
-    @classmethod
-    def build(
-        cls, rows: Indices, columns: Indices, values: npt.NDArray[np.floating], shape: tuple[int, int]
-    ) -> SparseMatrix:
-        """From entries in any order. No two may be at the same place."""
-        order = _sort(columns, shape[1])
-        order = order[_sort(rows[order], shape[0])]
-        starts = np.append(0, np.cumsum(np.bincount(rows, minlength=shape[0])))
-        return cls(starts, columns[order], values[order].astype(np.float32), shape[1])
-
-    def __len__(self) -> int:
-        return len(self.starts) - 1
-
-    @cached_property
-    def transposed(self) -> SparseMatrix:
-        rows = np.repeat(np.arange(len(self)), np.diff(self.starts))
-        order = _sort(self.columns, self.width)
-        starts = np.append(0, np.cumsum(np.bincount(self.columns, minlength=self.width)))
-        return SparseMatrix(starts, rows[order], self.values[order], len(self))
-
-    def take(self, rows: Indices) -> SparseMatrix:
-        """Some of the rows, in this order."""
-        lengths = np.diff(self.starts)[rows]
-        ends = np.cumsum(lengths)
-        entries = np.repeat(self.starts[rows] - (ends - lengths), lengths) + np.arange(int(lengths.sum()))
-        return SparseMatrix(np.append(0, ends), self.columns[entries], self.values[entries], self.width)
-
-    def sum_squares(self, weights: Numbers) -> npt.NDArray[np.float64]:
-        """Σ_i w_i x_ij² of each column j."""
-        squares = self.values.astype(np.float64) ** 2 * np.repeat(weights, np.diff(self.starts))
-        return np.bincount(self.columns, squares, minlength=self.width).astype(np.float64, copy=False)
-
-    def multiply(self, dense: Numbers) -> Numbers:
-        """X W: (n, C)."""
-        product = np.zeros((len(self), dense.shape[1]), np.float32)
-        for rows, columns, values in self._groups:
-            step = max(1, GATHERED_NUMBERS // (columns.shape[1] * dense.shape[1]))
-            for begin in range(0, len(rows), step):
-                part = slice(begin, begin + step)
-                product[rows[part]] = np.matmul(values[part], dense.take(columns[part], axis=0))[:, 0]
-        return product
-
-    @cached_property
-    def _groups(self) -> tuple[tuple[Indices, Indices, Numbers], ...]:
-        """Rows of about the same length: their indices, and their columns and values, padded with zeros."""
-        return tuple(self._group())
-
-    def _group(self) -> Iterator[tuple[Indices, Indices, Numbers]]:
-        lengths = np.diff(self.starts)
-        padded = _round_up(lengths)
-        for length in np.unique(padded[lengths > 0]).tolist():
-            rows = np.flatnonzero(padded == length)
-            places = np.arange(length)
-            within = places < lengths[rows, None]
-            entries = np.where(within, self.starts[rows, None] + places, 0)
-            yield rows, self.columns[entries], np.where(within, self.values[entries], np.float32(0.0))[:, None, :]
-
-
-def _round_up(lengths: Indices) -> Indices:
-    """To 1, 2, 3, 4, 6, 8, 12, 16, 24, …: few different lengths, and little padding."""
-    power = 1 << np.ceil(np.log2(np.maximum(lengths, 1))).astype(np.int64)
-    return np.where((lengths > 2) & (lengths <= 3 * power // 4), 3 * power // 4, power)
-
-
-def _sort(numbers: Indices, below: int) -> Indices:
-    """The stable order of whole numbers from 0. numpy sorts 16 bits in linear time, so it gets 16 at a time."""
-    order = np.argsort(numbers.astype(np.uint16), kind="stable")
-    if below > 1 << 16:
-        order = order[np.argsort((numbers[order] >> 16).astype(np.uint16), kind="stable")]
-    return order
-
 
 MAX_TOKENS = 3_000_000  # of all whole prompts
 MAX_NUMBERS = 1 << 27  # tokens of prompts and parts, times experts: a pass takes time in proportion
@@ -116,6 +32,7 @@ SHORT = 32  # tokens of the beginning,
 MIN_SHORTENED = 48  # and of a prompt whose beginning is also read
 MIN_PAIR_PROMPTS = 2  # a pair of one prompt alone does not help with others
 BLOCK_ROWS = 4_096  # of the embedding at a time
+MAX_DENSE_ROWS = 1_024  # prompts whose dense features the estimate of the Hessian knows
 TAUGHT_WEIGHT = 0.5  # of a prompt that a teacher labelled: what people labelled counts as 1
 
 
@@ -160,48 +77,56 @@ class Prompts:
         """The prompt of each token."""
         return np.repeat(np.arange(len(self)), self.lengths)
 
-    def count_tokens(self) -> Counts:
-        """How often each prompt has each token."""
-        return Counts.of(self.rows, self.ids.astype(np.int64), 1)
+    def count(self, vocabulary: int, pairs: bool) -> Counts:
+        """How often each prompt has each token and bucket of pairs, without pairs of one prompt alone."""
+        width = vocabulary + BUCKETS
+        keys = self.rows * width + self.ids
+        if pairs:
+            within = within_prompts(len(self.ids), self.starts, self.lengths)
+            buckets = pair_buckets(self.ids)[within].astype(np.int64)
+            keys = np.concatenate([keys, self.rows[:-1][within] * width + vocabulary + buckets])
+        keys.sort()
+        first = np.flatnonzero(np.diff(keys, prepend=-1))
+        counts = np.diff(first, append=len(keys)).astype(np.float32)
+        rows, values = np.divmod(keys[first], width)
+        frequency = np.bincount(values, minlength=width)
+        kept = frequency >= np.where(np.arange(width) < vocabulary, 1, MIN_PAIR_PROMPTS)
+        number, chosen = np.cumsum(kept) - 1, kept[values]
+        found = np.flatnonzero(kept)
+        tokens = int(np.searchsorted(found, vocabulary))
+        starts = np.append(0, np.cumsum(np.bincount(rows[chosen], minlength=len(self))))
+        matrix = SparseMatrix(starts, number[values[chosen]], counts[chosen], len(found))
+        return Counts(matrix, found[:tokens], found[tokens:] - vocabulary, frequency[found])
 
-    def count_pairs(self) -> Counts:
-        """How often each prompt has each bucket of pairs, without those of one prompt alone."""
-        within = within_prompts(len(self.ids), self.starts, self.lengths)
-        buckets = pair_buckets(self.ids)[within].astype(np.int64)
-        return Counts.of(self.rows[:-1][within], buckets, MIN_PAIR_PROMPTS)
 
+class Counts(NamedTuple):
+    """How often each prompt has each feature."""
 
-@dataclass(frozen=True, eq=False)
-class Counts:
-    """How often each prompt has each feature, and which token or bucket each feature is."""
+    matrix: SparseMatrix  # (n, tokens + pairs)
+    tokens: Indices  # the token of each of the first columns
+    buckets: Indices  # the bucket of each of the other columns
+    frequency: Indices  # (tokens + pairs,)  how many prompts have each
 
-    rows: Indices  # (entries,)
-    columns: Indices  # (entries,)
-    counts: npt.NDArray[np.float64]  # (entries,)
-    found: Indices  # (p,)  the token or bucket of each column
-
-    @classmethod
-    def of(cls, rows: Indices, values: Indices, fewest: int) -> Counts:
-        """From the row and the value of every occurrence. Values in fewer than `fewest` rows are left out."""
-        found, columns = np.unique(values, return_inverse=True)
-        keys, counts = np.unique(rows * len(found) + columns, return_counts=True)
-        rows, columns = np.divmod(keys, max(1, len(found)))
-        kept = np.bincount(columns, minlength=len(found)) >= fewest
-        number, chosen = np.cumsum(kept) - 1, kept[columns]
-        return cls(rows[chosen], number[columns[chosen]], counts[chosen].astype(np.float64), found[kept])
-
-    def weigh(self, prompts: int) -> npt.NDArray[np.float64]:
-        """log((1 + n)/(1 + df)) + 1: rare features weigh more, as in tf-idf."""
-        frequency = np.bincount(self.columns, minlength=len(self.found))
-        return np.asarray(np.log((1.0 + prompts) / (1.0 + frequency)) + 1.0)
+    def weigh(self, pairs: float) -> npt.NDArray[np.float64]:
+        """log((1 + n)/(1 + df)) + 1: rare features weigh more, as in tf-idf. Pairs weigh `pairs` times as much."""
+        weights = np.log((1.0 + len(self.matrix)) / (1.0 + self.frequency)) + 1.0
+        weights[len(self.tokens) :] *= pairs
+        return np.asarray(weights)
 
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """The features of prompts: sparse ones for tokens and pairs, dense ones for the mean embedding."""
+    """The features of prompts: sparse ones for tokens and pairs, dense ones for the mean embedding.
+
+    The dense features of a prompt are sums over its tokens, too. So a product with them is a product with `vectors`,
+    then one with the columns of the tokens, and they need not be computed. Those of some prompts are, for an estimate
+    of the Hessian.
+    """
 
     sparse: SparseMatrix  # (n, tokens + pairs)
-    dense: Numbers  # (n, h)
+    vectors: Numbers  # (tokens, h)  what one unit of a token's column adds to the dense features
+    dense: Numbers  # (m, h)  the dense features of some prompts,
+    sampled: Indices  # (m,)  and which ones these are
     experts: Indices  # (n,)
     places: Indices  # (n,)
     tokens: Indices  # the token of each of the first columns
@@ -214,35 +139,68 @@ class Features:
     @classmethod
     def build(cls, prompts: Prompts, embeddings: Rows, *, means: float, pairs: float) -> Features:
         """`means` and `pairs` are the weights of the dense features and of the pairs; tokens have the weight 1."""
-        n, root = len(prompts), np.sqrt(prompts.lengths)
-        tokens = prompts.count_tokens()
-        blocks = [(tokens, tokens.weigh(n))]
-        if pairs > 0:
-            found = prompts.count_pairs()
-            blocks.append((found, pairs * found.weigh(n)))
-        rows = np.concatenate([block.rows for block, _ in blocks])
-        offsets = [0, len(tokens.found)]
-        columns = np.concatenate([block.columns + offset for (block, _), offset in zip(blocks, offsets, strict=False)])
-        weights = np.concatenate([weight for _, weight in blocks])
-        counts = np.concatenate([block.counts for block, _ in blocks])
-        sparse = SparseMatrix.build(rows, columns, counts * weights[columns] / root[rows], (n, len(weights)))
-        mean = _mean_embeddings(tokens, prompts, embeddings)
-        centre = mean.mean(axis=0)
-        mean -= centre
-        size = float(np.sqrt(np.mean(mean.astype(np.float64) ** 2))) or 1.0
+        found = prompts.count(embeddings.shape[0], pairs > 0)
+        counts, weights, root = found.matrix, found.weigh(pairs).astype(np.float32), np.sqrt(prompts.lengths)
+        entries = np.repeat(1.0 / root, np.diff(counts.starts)).astype(np.float32)
+        sparse = replace(counts, values=counts.values * weights[counts.columns] * entries)
+        vectors = np.array(embeddings[found.tokens], np.float32)
+        shares = np.bincount(counts.columns, counts.values * entries**2, minlength=counts.width)[: len(vectors)]
+        centre = (shares / len(prompts)).astype(np.float32) @ vectors
+        vectors -= centre
+        vectors /= weights[: len(vectors), None]
+        sampled = np.arange(0, len(prompts), -(-len(prompts) // MAX_DENSE_ROWS))
+        dense = sparse.take(sampled).first_columns(len(vectors)).multiply(vectors)
+        size = float(np.sqrt(np.mean((dense / root[sampled, None]) ** 2, dtype=np.float64))) or 1.0
         scale = means / (size * float(np.sqrt(embeddings.shape[1])))
-        mean *= (scale * root)[:, None].astype(np.float32)
-        buckets, scaled = blocks[1][0].found if pairs > 0 else np.zeros(0, np.int64), weights.astype(np.float32)
-        known = (tokens.found, buckets, scaled, centre, scale)
-        return cls(sparse, mean, prompts.experts, prompts.places, *known, prompts.trust)
+        vectors *= np.float32(scale)
+        dense *= np.float32(scale)
+        known = found.tokens, found.buckets, weights, centre, scale, prompts.trust
+        return cls(sparse, vectors, dense, sampled, prompts.experts, prompts.places, *known)
 
     def __len__(self) -> int:
         return len(self.experts)
 
+    @property
+    def width(self) -> int:
+        return self.sparse.width + int(self.vectors.shape[1])
+
+    def project(self, W: Numbers) -> Numbers:
+        """X W: (n, C)."""
+        table = W[: self.sparse.width].copy()
+        table[: len(self.vectors)] += self.vectors @ W[self.sparse.width :]
+        return self.sparse.multiply(table)
+
+    def gather(self, R: Numbers) -> Numbers:
+        """XᵀR: (features, C)."""
+        found = np.empty((self.width, R.shape[1]), np.float32)
+        split = self.sparse.width
+        self.sparse.transposed.multiply(R, out=found[:split])
+        np.matmul(self.vectors.T, found[: len(self.vectors)], out=found[split:])
+        return found
+
+    def precondition(self, weights: Numbers, penalty: float) -> Preconditioner:
+        """M⁻¹: exact for the dense features but for the sampling, the diagonal alone for the sparse ones."""
+        diagonal = (1.0 / (penalty + self.sparse.sum_squares(weights))).astype(np.float32)[:, None]
+        share = np.float32(len(self) / max(1, len(self.sampled)))
+        inverse = DenseInverse.build(self.dense * np.sqrt(share * weights[self.sampled])[:, None], penalty)
+        split = len(diagonal)
+
+        def multiply(q: Numbers) -> Numbers:
+            found = np.empty_like(q)
+            np.multiply(q[:split], diagonal, out=found[:split])
+            found[split:] = inverse.multiply(q[split:])
+            return found
+
+        return multiply
+
     def take(self, chosen: Indices) -> Features:
         """The features of some prompts."""
-        parts = {name: getattr(self, name)[chosen] for name in ("dense", "experts", "places")}
+        parts = {name: getattr(self, name)[chosen] for name in ("experts", "places")}
         parts |= {} if self.trust is None else {"trust": self.trust[chosen]}
+        place = np.full(len(self), -1)
+        place[chosen] = np.arange(len(chosen))
+        there = place[self.sampled] >= 0
+        parts |= {"dense": self.dense[there], "sampled": place[self.sampled][there]}
         return replace(self, sparse=self.sparse.take(chosen), **parts)
 
     def score_tokens(self, W: Numbers, embeddings: Rows, places: Indices | None = None) -> Numbers:
@@ -270,13 +228,6 @@ class Features:
         scores = np.zeros((BUCKETS, W.shape[1]), np.float32)
         scores[self.buckets] = W[known] * self.weights[known, None]
         return scores
-
-
-def _mean_embeddings(tokens: Counts, prompts: Prompts, embeddings: Rows) -> Numbers:
-    """(n, h)."""
-    shares = tokens.counts / prompts.lengths[tokens.rows]
-    matrix = SparseMatrix.build(tokens.rows, tokens.columns, shares, (len(prompts), len(tokens.found)))
-    return matrix.multiply(np.asarray(embeddings[tokens.found], np.float32))
 
 
 def _limit_samples(samples: Sequence[Sample]) -> list[Sample]:

@@ -202,9 +202,9 @@ def fit(
     --describe gives the purpose of an expert in a few words, in addition to its texts or instead of them.
 
     Afterwards the router is measured by cross-validation on up to 1,024 kept prompts of each expert: its accuracy and
-    that of TF-IDF with logistic regression (if scikit-learn is installed), the most confused experts, the abstentions,
-    and the value of more prompts. --no-proof skips that. With --holdout, some prompts are kept out of the fit, and the
-    router is measured on those; `ir3de eval --holdout` finds them again. The texts are then held in memory.
+    that of TF-IDF with logistic regression, the most confused experts, the abstentions, and the value of more prompts.
+    --no-proof skips that. With --holdout, some prompts are kept out of the fit, and the router is measured on those;
+    `ir3de eval --holdout` finds them again. The texts are then held in memory.
 
     --teacher labels the texts of --unlabelled, and the router learns from these labels too, if they help on labelled
     prompts that are held out. What was taught is a contribution of its own: `ir3de remove ROUTER NAME --contribution

@@ -1,0 +1,224 @@
+"""Multinomial logistic regression: the minimum of a convex loss, found by preconditioned L-BFGS."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ir3de.errors import InputError
+from ir3de.scorers.arithmetic import softmax
+from ir3de.scorers.sparse import Indices, Numbers
+
+# of √(∇ᵀM⁻¹∇), as a share of its value at the start: more steps hardly change the held-out accuracy
+TOLERANCE = 0.02
+TRIAL_TOLERANCE = 0.05  # where fits are only compared
+NOTHING = 1e-4  # of the same at the start, where it is about 1: what is left are rounding errors
+MAX_STEPS = 100  # 10 to 15 are usual
+MEMORY_STEPS = 6  # past steps that L-BFGS uses
+SLOPE_SHARE = 0.3  # a step ends where the slope along it has fallen to this share of its start
+MAX_STEP_TRIALS = 20  # of the length of one step; one or two are usual
+
+Preconditioner: TypeAlias = Callable[[Numbers], Numbers]  # M⁻¹q
+
+
+class ConvergenceError(InputError):
+    """The discriminative fit did not converge."""
+
+
+class Design(Protocol):
+    """The features X of some rows, each of which belongs to an expert."""
+
+    @property
+    def experts(self) -> Indices: ...
+
+    @property
+    def width(self) -> int:
+        """The number of features."""
+
+    def __len__(self) -> int: ...
+
+    def project(self, W: Numbers) -> Numbers:
+        """X W: (n, C)."""
+
+    def gather(self, R: Numbers) -> Numbers:
+        """XᵀR: (features, C)."""
+
+    def precondition(self, weights: Numbers, penalty: float) -> Preconditioner:
+        """M⁻¹ for M near Xᵀ diag(weights) X + penalty · I."""
+
+
+class TrustedDesign(Design, Protocol):
+    @property
+    def trust(self) -> Numbers | None:
+        """How much each row counts; None for 1."""
+
+
+def fit_logistic(features: TrustedDesign, experts: int, strength: float, tolerance: float = TOLERANCE) -> Numbers:
+    """W (features, C) of least Σ_i w_i (log Σ_c exp z_ic − z_i,y(i)) + λ/2n ‖W‖², with Z = X W.
+
+    The weights w_i give every expert the same share. λ is `strength`: it acts like that many more prompts.
+    """
+    n = len(features)
+    trust = np.ones(n) if features.trust is None else features.trust.astype(np.float64)
+    sizes = np.bincount(features.experts, weights=trust, minlength=experts)
+    weights = (trust / (sizes[features.experts] * (sizes > 0).sum())).astype(np.float32)
+    W = minimise(features, experts, weights, strength / n, tolerance)
+    if W is None:
+        raise ConvergenceError(
+            f"the discriminative fit of {n:,} prompts did not converge in {MAX_STEPS} steps with strength "
+            f"{strength:g}: use a larger strength, or Blend, which is solved in closed form"
+        )
+    return W
+
+
+def minimise(design: Design, experts: int, weights: Numbers, penalty: float, tolerance: float) -> Numbers | None:
+    """W of least Σ_i w_i (log Σ_c exp z_ic − z_i,y(i)) + penalty/2 ‖W‖²; None if L-BFGS does not converge.
+
+    Its preconditioner M is near the Hessian at W = 0.
+    """
+    problem = _Problem(design, weights, np.float32(penalty))
+    precondition = design.precondition(weights / np.float32(experts), penalty)
+    W, Z = np.zeros((design.width, experts), np.float32), np.zeros((len(design), experts), np.float32)
+    gradient = problem.gradient(W, np.full(Z.shape, 1.0 / experts, np.float32))
+    q = precondition(gradient)
+    start = _dot(gradient, q) ** 0.5
+    if start <= NOTHING:  # one expert, or prompts that all experts share
+        return W
+    history = History(gradient.size)
+    for _ in range(MAX_STEPS):
+        step = history.find_direction(gradient, q)
+        slope, dZ = _dot(gradient, step), design.project(step)
+        t, p = problem.find_step_length(W, Z, step, dZ, SLOPE_SHARE * abs(slope))
+        step *= np.float32(t)
+        dZ *= np.float32(t)
+        W += step
+        Z += dZ
+        after = problem.gradient(W, p)
+        q_after = precondition(after)
+        size = max(0.0, _dot(after, q_after)) ** 0.5
+        if not np.isfinite(size):
+            break
+        if size <= tolerance * start:
+            return W
+        history.add(step, gradient, after, q_after - q, t * slope)
+        gradient, q = after, q_after
+    return None
+
+
+@dataclass(frozen=True, eq=False)
+class DenseInverse:
+    """M⁻¹ for M = AᵀA + λI. With fewer rows than columns it is (I − Aᵀ(AAᵀ + λI)⁻¹A)/λ, from a smaller inverse."""
+
+    left: Numbers  # (h, h): M⁻¹; or (h, n): Aᵀ
+    right: Numbers | None = None  # (n, h): (AAᵀ + λI)⁻¹A
+    penalty: float = 1.0
+
+    @classmethod
+    def build(cls, rows: Numbers, penalty: float) -> DenseInverse:
+        n, h = rows.shape
+        M = (rows @ rows.T if n < h else rows.T @ rows).astype(np.float64)
+        M[np.diag_indices(len(M))] += penalty
+        inverse = np.linalg.inv(M).astype(np.float32)
+        return cls(rows.T, inverse @ rows, penalty) if n < h else cls(inverse)
+
+    def multiply(self, q: Numbers) -> Numbers:
+        return self.left @ q if self.right is None else (q - self.left @ (self.right @ q)) / np.float32(self.penalty)
+
+
+@dataclass(frozen=True, eq=False)
+class _Problem:
+    design: Design
+    weights: Numbers  # (n,)  w_i
+    penalty: np.float32
+
+    def gradient(self, W: Numbers, p: Numbers) -> Numbers:
+        """Xᵀ diag(w)(p − y) + penalty · W. The probabilities p are overwritten."""
+        p[np.arange(len(p)), self.design.experts] -= 1.0
+        p *= self.weights[:, None]
+        found = self.design.gather(p)
+        found += self.penalty * W
+        return found
+
+    def find_step_length(
+        self, W: Numbers, Z: Numbers, step: Numbers, dZ: Numbers, enough: float
+    ) -> tuple[float, Numbers]:
+        """How far to go along a step until the slope is at most `enough`, and the probabilities there.
+
+        Z + t dZ needs no pass over the features, so the slope is cheap. It only rises with t: this is Newton's method
+        on the slope, kept within a bracket.
+        """
+        w, bend = self.weights, float(self.penalty) * _dot(step, step)
+        pull = float(self.penalty) * _dot(W, step) - float(w @ dZ[np.arange(len(dZ)), self.design.experts])
+        t, low, high = 1.0, 0.0, float("inf")
+        for _ in range(MAX_STEP_TRIALS):
+            p = softmax(Z + np.float32(t) * dZ)
+            mean = np.einsum("ic,ic->i", p, dZ)
+            slope = float(w @ mean) + pull + t * bend
+            if abs(slope) <= enough:
+                break
+            low, high = (t, high) if slope < 0 else (low, t)
+            rise = float(w @ (np.einsum("ic,ic,ic->i", p, dZ, dZ) - mean * mean)) + bend
+            t = t - slope / rise if rise > 0 else float("inf")
+            if not low < t < high:
+                t = (low + high) / 2 if high < float("inf") else 2 * low
+        return t, p
+
+
+class History:
+    """The past steps s and changes of the gradient y. They turn M⁻¹ into L-BFGS's estimate of the inverse Hessian.
+
+    H = γM⁻¹ + [S, γM⁻¹Y] K [S, γM⁻¹Y]ᵀ with a small matrix K (the compact form of Byrd, Nocedal and Schnabel). It needs
+    four products with all past steps at once, where the usual recursion needs one pass for each. K needs the products
+    with every y: they are differences of those with the gradients.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._S = np.empty((MEMORY_STEPS, size), np.float32)
+        self._P = np.empty((MEMORY_STEPS, size), np.float32)  # M⁻¹y
+        self._SY = np.zeros((MEMORY_STEPS, MEMORY_STEPS))  # sᵢᵀyⱼ
+        self._YP = np.zeros((MEMORY_STEPS, MEMORY_STEPS))  # yᵢᵀM⁻¹yⱼ
+        self._before = np.zeros((2, MEMORY_STEPS))  # S∇ and P∇ for the gradient before
+        self._order: list[int] = []  # rows of the above, the oldest step first
+
+    def add(self, step: Numbers, gradient: Numbers, after: Numbers, p: Numbers, slope: float) -> None:
+        """Add a step from one gradient to another, in the place of the oldest if there are many.
+
+        `p` is M⁻¹ of the change of the gradient, `slope` is sᵀ∇ before it. A step without curvature discards all.
+        """
+        if _dot(step, after) <= slope:
+            self._order.clear()
+            return
+        row = self._order.pop(0) if len(self._order) == MEMORY_STEPS else len(self._order)
+        self._S[row], self._P[row] = step.ravel(), p.ravel()
+        self._before[:, row] = slope, _dot(p, gradient)
+        self._order.append(row)
+
+    def find_direction(self, gradient: Numbers, q: Numbers) -> Numbers:
+        """−H∇, where q is M⁻¹∇."""
+        if not self._order:
+            return -q
+        order, k = np.array(self._order), len(self._order)
+        last, flat = order[-1], gradient.ravel()
+        now = np.stack([self._S[:k] @ flat, self._P[:k] @ flat]).astype(np.float64)
+        change = now - self._before[:, :k]
+        self._before[:, :k] = now
+        self._SY[:k, last], self._YP[:k, last], self._YP[last, :k] = change[0], change[1], change[1]
+        scale = self._SY[last, last] / self._YP[last, last]  # γ
+        R = np.triu(self._SY[np.ix_(order, order)])
+        Sg = np.linalg.solve(R, now[0, order])  # R⁻¹Sᵀ∇
+        middle = np.diag(np.diag(R)) + scale * self._YP[np.ix_(order, order)]
+        weights = np.zeros((2, k), np.float32)
+        weights[0, order] = np.linalg.solve(R.T, scale * now[1, order] - middle @ Sg)
+        weights[1, order] = scale * Sg
+        found = weights[0] @ self._S[:k]
+        found += weights[1] @ self._P[:k]
+        found -= np.float32(scale) * q.ravel()
+        return np.asarray(found.reshape(gradient.shape))
+
+
+def _dot(a: npt.NDArray[np.float32], b: npt.NDArray[np.float32]) -> float:
+    return float(np.vdot(a, b))
