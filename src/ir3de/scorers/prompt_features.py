@@ -32,7 +32,6 @@ SHORT = 32  # tokens of the beginning,
 MIN_SHORTENED = 48  # and of a prompt whose beginning is also read
 MIN_PAIR_PROMPTS = 2  # a pair of one prompt alone does not help with others
 BLOCK_ROWS = 4_096  # of the embedding at a time
-MAX_DENSE_ROWS = 1_024  # prompts whose dense features the estimate of the Hessian knows
 TAUGHT_WEIGHT = 0.5  # of a prompt that a teacher labelled: what people labelled counts as 1
 
 
@@ -119,14 +118,12 @@ class Features:
     """The features of prompts: sparse ones for tokens and pairs, dense ones for the mean embedding.
 
     The dense features of a prompt are sums over its tokens, too. So a product with them is a product with `vectors`,
-    then one with the columns of the tokens, and they need not be computed. Those of some prompts are, for an estimate
-    of the Hessian.
+    then one with the columns of the tokens. They are computed for the Hessian alone.
     """
 
     sparse: SparseMatrix  # (n, tokens + pairs)
     vectors: Numbers  # (tokens, h)  what one unit of a token's column adds to the dense features
-    dense: Numbers  # (m, h)  the dense features of some prompts,
-    sampled: Indices  # (m,)  and which ones these are
+    dense: Numbers  # (n, h)
     experts: Indices  # (n,)
     places: Indices  # (n,)
     tokens: Indices  # the token of each of the first columns
@@ -148,14 +145,14 @@ class Features:
         centre = (shares / len(prompts)).astype(np.float32) @ vectors
         vectors -= centre
         vectors /= weights[: len(vectors), None]
-        sampled = np.arange(0, len(prompts), -(-len(prompts) // MAX_DENSE_ROWS))
-        dense = sparse.take(sampled).first_columns(len(vectors)).multiply(vectors)
-        size = float(np.sqrt(np.mean((dense / root[sampled, None]) ** 2, dtype=np.float64))) or 1.0
+        dense = sparse.first_columns(len(vectors)).multiply(vectors)
+        squares = np.einsum("nh,nh->n", dense, dense) / prompts.lengths
+        size = float(np.sqrt(squares.mean() / embeddings.shape[1])) or 1.0
         scale = means / (size * float(np.sqrt(embeddings.shape[1])))
         vectors *= np.float32(scale)
         dense *= np.float32(scale)
         known = found.tokens, found.buckets, weights, centre, scale, prompts.trust
-        return cls(sparse, vectors, dense, sampled, prompts.experts, prompts.places, *known)
+        return cls(sparse, vectors, dense, prompts.experts, prompts.places, *known)
 
     def __len__(self) -> int:
         return len(self.experts)
@@ -179,10 +176,9 @@ class Features:
         return found
 
     def precondition(self, weights: Numbers, penalty: float) -> Preconditioner:
-        """M⁻¹: exact for the dense features but for the sampling, the diagonal alone for the sparse ones."""
+        """M⁻¹ of the Hessian: exact for the dense features, the diagonal alone for the sparse ones."""
         diagonal = (1.0 / (penalty + self.sparse.sum_squares(weights))).astype(np.float32)[:, None]
-        share = np.float32(len(self) / max(1, len(self.sampled)))
-        inverse = DenseInverse.build(self.dense * np.sqrt(share * weights[self.sampled])[:, None], penalty)
+        inverse = DenseInverse.build(self.dense * np.sqrt(weights)[:, None], penalty)
         split = len(diagonal)
 
         def multiply(q: Numbers) -> Numbers:
@@ -195,12 +191,8 @@ class Features:
 
     def take(self, chosen: Indices) -> Features:
         """The features of some prompts."""
-        parts = {name: getattr(self, name)[chosen] for name in ("experts", "places")}
+        parts = {name: getattr(self, name)[chosen] for name in ("dense", "experts", "places")}
         parts |= {} if self.trust is None else {"trust": self.trust[chosen]}
-        place = np.full(len(self), -1)
-        place[chosen] = np.arange(len(chosen))
-        there = place[self.sampled] >= 0
-        parts |= {"dense": self.dense[there], "sampled": place[self.sampled][there]}
         return replace(self, sparse=self.sparse.take(chosen), **parts)
 
     def score_tokens(self, W: Numbers, embeddings: Rows, places: Indices | None = None) -> Numbers:
