@@ -24,13 +24,15 @@ int read_numbers(PyObject *object, const char *kinds, int dimensions, int option
     found->view.buf = NULL;
     found->rows = found->columns = 0;
     if (optional && object == Py_None) return 0;
-    if (PyObject_GetBuffer(object, &found->view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) < 0) {
+    if (PyObject_GetBuffer(object, &found->view, (dimensions > 1 ? PyBUF_STRIDES : PyBUF_C_CONTIGUOUS) | PyBUF_FORMAT) < 0) {
         found->view.obj = NULL;
         return -1;
     }
     found->kind = find_kind(&found->view);
     if (found->kind == 0 || strchr(kinds, found->kind) == NULL || found->view.ndim != dimensions ||
-        (uintptr_t)found->view.buf % (uintptr_t)found->view.itemsize) {
+        (uintptr_t)found->view.buf % (uintptr_t)found->view.itemsize ||
+        (dimensions > 1 && (found->view.strides[1] != found->view.itemsize || found->view.strides[0] < 0 ||
+                            found->view.strides[0] % found->view.itemsize))) {
         PyErr_Format(PyExc_TypeError, "expected an aligned array of %d dimensions and kind %s, found %d and %s",
                      dimensions, kinds, found->view.ndim, found->view.format);
         release_numbers(found);
@@ -38,6 +40,7 @@ int read_numbers(PyObject *object, const char *kinds, int dimensions, int option
     }
     found->rows = found->view.shape[0];
     found->columns = dimensions > 1 ? found->view.shape[1] : 1;
+    found->step = dimensions > 1 ? found->view.strides[0] : found->view.itemsize;
     return 0;
 }
 

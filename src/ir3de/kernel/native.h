@@ -60,10 +60,11 @@ typedef PyObject *(*Fast)(PyObject *, PyObject *const *, Py_ssize_t);
 typedef struct {
     Py_buffer view; /* view.obj is NULL where there is none */
     char kind;
-    Py_ssize_t rows, columns;
+    Py_ssize_t rows, columns, step; /* bytes from one row to the next */
 } Numbers;
 
-/* The buffer of an object whose kind is one of `kinds`; -1 with an error. None is taken if `optional`. */
+/* The buffer of an object whose kind is one of `kinds`; -1 with an error. None is taken if `optional`. The rows of two
+   dimensions may lie apart, as those of a table do that shares its lines of memory with another. */
 int read_numbers(PyObject *object, const char *kinds, int dimensions, int optional, Numbers *found);
 int write_numbers(PyObject *object, char kind, Numbers *found);
 void release_numbers(Numbers *numbers);

@@ -92,30 +92,50 @@ INLINE double cut(const Subjects *self, double deviations)
     return deviations < self->farthest ? self->farthest : deviations > self->nearest ? self->nearest : deviations;
 }
 
-/* The operations of `Subjects.measure` in Python, in the same order. With `is_least`, the contrast is that of the best
-   expert alone: it is at most the contrast, and with many experts it takes a fraction of the time. */
-static void measure(const Subjects *self, const double *sums, double tokens, Py_ssize_t best, int is_least, double found[2])
+/* One divided by the length of the sums less the centre, tokens times. */
+static double find_scale(const Subjects *self, const double *sums, double tokens)
 {
-    double ss = 0.0, sm = 0.0, square, shorter, nearest_of_all, own, background, contrast;
-    const Py_ssize_t *bounds = self->bounds;
+    double ss = 0.0, sm = 0.0, square;
     Py_ssize_t k;
     for (k = 0; k < self->width; k++) {
         ss += sums[k] * sums[k];
         sm += sums[k] * self->centre[k];
     }
     square = ss - tokens * (2.0 * sm - tokens * self->square);
-    shorter = square > 0 ? 1.0 / sqrt(square) : 0.0;
-    nearest_of_all = own = find_nearest(self, sums, tokens, bounds[best], bounds[best + 1]);
-    background = find_nearest(self, sums, tokens, bounds[self->experts], bounds[self->experts + 1]);
-    if (!is_least) nearest_of_all = find_nearest(self, sums, tokens, 0, bounds[self->experts]);
-    contrast = (nearest_of_all - background) * shorter;
-    found[0] = cut(self, (own * shorter - self->means[0]) / self->spreads[0]);
+    return square > 0 ? 1.0 / sqrt(square) : 0.0;
+}
+
+/* The operations of `Subjects.measure` in Python, in the same order. */
+static void measure(const Subjects *self, const double *sums, double tokens, Py_ssize_t best, double found[2])
+{
+    const Py_ssize_t *bounds = self->bounds, last = self->experts;
+    double scale = find_scale(self, sums, tokens);
+    double own = find_nearest(self, sums, tokens, bounds[best], bounds[best + 1]);
+    double background = find_nearest(self, sums, tokens, bounds[last], bounds[last + 1]);
+    double contrast = (find_nearest(self, sums, tokens, 0, bounds[last]) - background) * scale;
+    found[0] = cut(self, (own * scale - self->means[0]) / self->spreads[0]);
     found[1] = cut(self, (contrast - self->means[1]) / self->spreads[1]);
+}
+
+/* Whether the subjects leave the log-odds above the limit, without the centroids of the other experts: the contrast is at
+   least that of the best expert. Most prompts do not even need those of the background. */
+static int is_near(const Look *look, const double *sums, double tokens, Py_ssize_t best, double odds)
+{
+    const Subjects *self = look->subjects;
+    const Py_ssize_t *bounds = self->bounds, last = self->experts;
+    double scale = find_scale(self, sums, tokens), background;
+    double own = find_nearest(self, sums, tokens, bounds[best], bounds[best + 1]);
+    if (look->contrast < 0) return 0;
+    odds += look->nearness * cut(self, (own * scale - self->means[0]) / self->spreads[0]);
+    if (odds + look->contrast * self->farthest > look->safety) return 1;
+    background = find_nearest(self, sums, tokens, bounds[last], bounds[last + 1]);
+    odds += look->contrast * cut(self, ((own - background) * scale - self->means[1]) / self->spreads[1]);
+    return odds > look->safety;
 }
 
 int is_surely_in_domain(const Look *look, const double *tally, Py_ssize_t columns, Py_ssize_t tokens, Py_ssize_t best)
 {
-    double n = (double)tokens, found[2], odds, f;
+    double n = (double)tokens, odds, f;
     if (columns <= look->column) return 0;
     f = (tally[look->column] / (look->unit * n) - look->mean) / sqrt(look->between + look->within / n);
     if (f > look->most) f = look->most;
@@ -124,8 +144,7 @@ int is_surely_in_domain(const Look *look, const double *tally, Py_ssize_t column
     if (look->subjects == NULL || odds + look->least > look->safety) return odds + look->least > look->safety;
     if (columns == look->column + 1) return odds > look->safety;
     if (columns - look->column - 1 != look->subjects->width || best >= look->subjects->experts) return 0;
-    measure(look->subjects, tally + look->column + 1, n, best, look->contrast >= 0, found);
-    return odds + look->nearness * found[0] + look->contrast * found[1] > look->safety;
+    return is_near(look, tally + look->column + 1, n, best, odds);
 }
 
 const Look *as_look(PyObject *object)
@@ -152,7 +171,7 @@ static PyObject *measure_prompt(Subjects *self, PyObject *const *given, Py_ssize
         PyErr_SetString(PyExc_ValueError, "the sums or the expert do not fit the subjects");
         return NULL;
     }
-    measure(self, sums.view.buf, tokens, best, 0, found);
+    measure(self, sums.view.buf, tokens, best, found);
     release_numbers(&sums);
     return Py_BuildValue("dd", found[0], found[1]);
 }
@@ -177,7 +196,7 @@ static int fill(Subjects *self, const Numbers *M, const Numbers *Mm, const Numbe
     self->centroids = M->rows;
     self->padded = (M->rows + STEP - 1) / STEP * STEP;
     self->experts = bounds->rows - 1;
-    if (M->rows < 1 || M->columns < 1 || Mm->rows != M->rows || m->rows != M->columns || self->experts < 1) return -1;
+    if (M->rows < 1 || M->columns < 1 || M->step != M->columns * (Py_ssize_t)sizeof(double) || Mm->rows != M->rows || m->rows != M->columns || self->experts < 1) return -1;
     for (c = 0; c <= self->experts; c++) { /* every stretch has a centroid */
         int64_t begin = ((const int64_t *)bounds->view.buf)[c];
         int64_t end = c < self->experts ? ((const int64_t *)bounds->view.buf)[c + 1] : (int64_t)M->rows;

@@ -17,7 +17,7 @@ typedef struct {
     for (; c + (BLOCK) <= columns; c += (BLOCK)) {                                          \
         double total[BLOCK] = {0.0};                                                        \
         for (i = 0; i < n; i++) {                                                           \
-            const TYPE *row = (const TYPE *)table->view.buf + (size_t)at[i] * columns + c;  \
+            const TYPE *row = (const TYPE *)(base + (size_t)at[i] * step) + c;              \
             int j;                                                                          \
             for (j = 0; j < (BLOCK); j++) total[j] += row[j];                               \
         }                                                                                   \
@@ -28,6 +28,8 @@ typedef struct {
 
 static void sum_rows(const Numbers *table, const uint32_t *at, Py_ssize_t n, double *out)
 {
+    const char *base = table->view.buf;
+    const size_t step = (size_t)table->step;
     Py_ssize_t columns = table->columns, c = 0, i;
     if (table->kind == 'f') {
         SUM_ROWS(float)
@@ -38,6 +40,8 @@ static void sum_rows(const Numbers *table, const uint32_t *at, Py_ssize_t n, dou
 
 INLINE void sum_bytes_here(const Numbers *table, const uint32_t *at, Py_ssize_t n, double *out)
 {
+    const int8_t *base = table->view.buf;
+    const size_t step = (size_t)table->step;
     Py_ssize_t columns = table->columns, c, i, begin;
     for (begin = 0; begin < n; begin += FLUSH) {
         Py_ssize_t end = begin + FLUSH < n ? begin + FLUSH : n;
@@ -47,7 +51,7 @@ INLINE void sum_bytes_here(const Numbers *table, const uint32_t *at, Py_ssize_t 
             memset(&total, 0, sizeof(total));
             for (i = begin; i < end; i++) {
                 SixteenBytes row;
-                memcpy(&row, (const int8_t *)table->view.buf + (size_t)at[i] * columns + c, sizeof(row));
+                memcpy(&row, base + at[i] * step + c, sizeof(row));
                 ADD_BYTES(total, row);
             }
             memcpy(totals, &total, sizeof(totals));
@@ -55,7 +59,7 @@ INLINE void sum_bytes_here(const Numbers *table, const uint32_t *at, Py_ssize_t 
         }
         for (; c < columns; c++) {
             int32_t total = 0;
-            for (i = begin; i < end; i++) total += ((const int8_t *)table->view.buf)[(size_t)at[i] * columns + c];
+            for (i = begin; i < end; i++) total += base[at[i] * step + c];
             out[c] += total;
         }
     }
@@ -129,7 +133,7 @@ INLINE uint32_t hash_pair(uint32_t left, uint32_t right)
 
 INLINE void fetch(const Numbers *table, uint32_t row)
 {
-    const char *place = (const char *)table->view.buf + (size_t)row * table->columns * table->view.itemsize;
+    const char *place = (const char *)table->view.buf + (size_t)row * (size_t)table->step;
     PREFETCH(place);
 }
 

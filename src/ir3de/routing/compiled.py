@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ir3de.errors import InputError
 from ir3de.policies import Costs
-from ir3de.routing.decision import Decision, abstain, make_decision, require_content
+from ir3de.routing.decision import Decision, abstain, make_decision, make_plain_decision, require_content
 from ir3de.routing.rules import DecisionRules
 from ir3de.routing.valuation import Probabilities
 from ir3de.scorers.table import Table
@@ -85,11 +85,10 @@ class CompiledRouter:
 
     def _decide_natively(self, tables: Tables) -> Callable[[Ids, int | None, Costs | None], Decision]:
         """The same function by the native kernel, which sums, compares, and looks whether the prompt is in domain."""
-        rules, limit, columns, find_best, empty = (
-            self.rules, self.ballots.limit, self.ballots.columns, tables.decide, np.empty
-        )  # fmt: skip
-        cap, experts, standing_penalties = rules.selector.cap, len(rules.experts), rules.standing_penalties
-        look = rules.look
+        rules, limit, columns, find_best = self.rules, self.ballots.limit, self.ballots.columns, tables.decide
+        cap, experts, look, empty = rules.selector.cap, len(rules.experts), rules.look, np.empty
+        standing_penalties, make_plain = rules.standing_penalties, make_plain_decision
+        has_no_policy = look is not None and not (standing_penalties or rules.policy.threshold or rules.strong_weak)
 
         def decide_one(ids: Ids, unknown: int | None, weights: Costs | None) -> Decision:
             length = len(ids)
@@ -103,10 +102,10 @@ class CompiledRouter:
             except (TypeError, ValueError):  # ids in another type of number, or with gaps
                 best = find_best(np.ascontiguousarray(ids, np.uint32), tally, experts, look)
             counted = limit if length > limit else length
+            if best >= 0 and has_no_policy and weights is None:  # nearly always: the prompt is surely in domain
+                return make_plain(rules, tally, length, counted, best)
             penalties = standing_penalties if weights is None else rules.penalties(weights)
-            if best < 0:
-                return make_decision(rules, tally, length, counted, ~best, penalties)
-            return make_decision(rules, tally, length, counted, best, penalties, "", look is not None)
+            return make_decision(rules, tally, length, counted, best if best >= 0 else ~best, penalties)
 
         return decide_one
 
@@ -166,9 +165,11 @@ def decide_batch(
     else:
         penalties, look = rules.penalties(weights), rules.look
         tallies, bests = compiled.ballots.decide_many(flat, starts[known], len(rules.experts), look)
-        sure = look is not None
+        has_no_policy = look is not None and not (penalties or rules.policy.threshold or rules.strong_weak)
         made = [
-            make_decision(rules, tally, length, number, best if best >= 0 else ~best, penalties, "", sure and best >= 0)
+            make_plain_decision(rules, tally, length, number, best)
+            if best >= 0 and has_no_policy
+            else make_decision(rules, tally, length, number, best if best >= 0 else ~best, penalties)
             for tally, length, number, best in zip(
                 tallies, lengths[known].tolist(), counted, bests.tolist(), strict=True
             )

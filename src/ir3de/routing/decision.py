@@ -293,6 +293,20 @@ class Decision:
 _new = object.__new__
 
 
+def make_plain_decision(rules: DecisionRules, tally: Tally, tokens: int, counted: int, best: int) -> Decision:
+    """A decision for the expert of the largest tally. The class, if it were called, would need twice the time."""
+    decision = _new(Decision)
+    decision._rules = rules
+    decision._tally = tally
+    decision._tokens = tokens
+    decision._counted = counted
+    decision._best = best
+    decision._penalties = None
+    decision._reason = ""
+    decision._kept = None
+    return decision
+
+
 def make_decision(
     rules: DecisionRules,
     tally: Tally,
@@ -301,23 +315,16 @@ def make_decision(
     best: int,
     penalties: list[float] | None = None,
     reason: Reason = "",
-    is_surely_in_domain: bool = False,
 ) -> Decision:
-    """A decision from its parts. One is made per prompt: the class, if it were called, would need twice the time."""
-    decision = _new(Decision)
-    decision._rules = rules
-    decision._tally = tally
-    decision._tokens = tokens
-    decision._counted = counted
-    decision._best = best
+    """A decision from its parts."""
+    decision = make_plain_decision(rules, tally, tokens, counted, best)
     decision._penalties = penalties
     decision._reason = reason
-    decision._kept = None
     if reason:
         return decision
     if penalties is not None or rules.policy.threshold > 0 or rules.strong_weak:
         decision._apply_policy()
-    elif not (is_surely_in_domain or rules.is_surely_in_domain(tally, tokens, best)) and decision.out_of_domain:
+    elif not rules.is_surely_in_domain(tally, tokens, best) and decision.out_of_domain:
         decision._reason = "out of domain"
     return decision
 
