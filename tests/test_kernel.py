@@ -207,10 +207,10 @@ def test_arguments_that_do_not_fit_are_errors() -> None:
     frozen.flags.writeable = False
     with pytest.raises((ValueError, BufferError)):
         tables.decide(ids, frozen, 1, None)
-    for starts in ([3], [1, 0], [-1]):
-        with pytest.raises(ValueError, match="one after the other"):
-            bests = np.empty(len(starts), np.int64)
-            tables.decide_many(ids, np.array(starts), np.empty((len(starts), 2)), bests, 1, None)
+    for start, length in ((3, 0), (0, 2), (1, 1), (-1, 1), (0, -1)):
+        with pytest.raises(ValueError, match="within the ids"):
+            places = np.array([start]), np.array([length])
+            tables.decide_many(ids, *places, np.empty((1, 2)), np.empty(1, np.int64), 1, None)
     for parts in (
         (np.ones((4, 2)), np.array([0, 1, 2, 4], np.uint32), 9, None, None, None),  # a rank without a row
         (np.ones((4, 2)), np.zeros(3, np.uint32), 9, None, None, None),

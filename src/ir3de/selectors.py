@@ -131,16 +131,21 @@ class Ballots:
         """The same for many prompts at once, none of them empty: a row for each prompt."""
         if self.native is None:
             return self.tallies_by_numpy(flat, starts)
-        return self.decide_many(flat, starts, 1, None)[0]
+        return self.decide_many(flat, starts, np.diff(starts, append=len(flat)), 1, None)[0]
 
     def decide_many(
-        self, flat: Ids, starts: npt.NDArray[np.int64], experts: int, look: Look | None
+        self,
+        flat: Ids,
+        starts: npt.NDArray[np.int64],
+        lengths: npt.NDArray[np.int64],
+        experts: int,
+        look: Look | None,
     ) -> tuple[Tally, npt.NDArray[np.int64]]:
         """By the native kernel: tallies, and each prompt's best expert, or ~best if it may be out of domain."""
         tables, tallies, bests = self.native, np.empty((len(starts), self.columns)), np.empty(len(starts), np.int64)
         assert tables is not None
-        begins = np.ascontiguousarray(starts, np.int64)
-        tables.decide_many(np.ascontiguousarray(flat, np.uint32), begins, tallies, bests, experts, look)
+        places = np.ascontiguousarray(starts, np.int64), np.ascontiguousarray(lengths, np.int64)
+        tables.decide_many(np.ascontiguousarray(flat, np.uint32), *places, tallies, bests, experts, look)
         return tallies, bests
 
     def tallies_by_numpy(self, flat: Ids, starts: npt.NDArray[np.int64]) -> Tally:

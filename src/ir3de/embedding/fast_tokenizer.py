@@ -137,6 +137,7 @@ class NormalisingEngine:
 # the same, on all that is doubtful, for the tokenizers and the versions of the engine that are listed here.
 
 MAX_PIECE_CHARS = 1_024  # a text is cut so that few of its words are encoded like this
+MANY_WORDS = 256  # up to here one call for each word is sooner done than the engine's threads are
 MAX_TEXT_CHARS = 20_000  # more is left to the reference, which is faster once it is loaded
 
 # the SHA-256 of a tokenizer and the version of the engine: the characters of one byte that the vocabulary lacks
@@ -171,7 +172,9 @@ class WordByWord:
             len(word) > 1 and (_SPLIT_SPACES[0] in word or _SPLIT_SPACES[1] in word) for word in words
         ):
             return None
-        return self._encode(words, False)[0]
+        if len(words) > MANY_WORDS:
+            return self._encode(words, False)[0]
+        return np.concatenate([np.empty(0, np.uint32), *(self._encode([word], False)[0] for word in words)])
 
 
 _SEPARATOR = "\x00"

@@ -215,7 +215,7 @@ class Tokenizer:
         if isinstance(texts, (str, bytes)):
             raise not_texts(texts)
         try:
-            if most is not None and any(is_long(text, most) for text in texts):
+            if most is not None and is_long(max(texts, key=len, default=""), most):
                 return self._encode_beginnings(texts, most)
             if self._quick is not None:
                 return self._encode_unusual_apart(list(texts), *self._quick)
@@ -260,13 +260,13 @@ class Tokenizer:
         except UnicodeEncodeError:
             apart, sizes = self._encode_all([replace_lone_surrogates(text) for text in unusual])
         flat, lengths = encode_fast(plain, False)
+        before, ends = np.cumsum(lengths)[places].tolist(), np.cumsum(sizes).tolist()
         lengths[places] = sizes
-        is_apart = np.zeros(len(texts), bool)
-        is_apart[places] = True
-        inside = np.repeat(is_apart, lengths.astype(np.int64))
-        ids = np.empty(len(inside), np.uint32)
-        ids[inside], ids[~inside] = apart, flat
-        return ids, lengths
+        parts, done, first = [], 0, 0
+        for place, end in zip(before, ends, strict=True):
+            parts += [flat[done:place], apart[first:end]]
+            done, first = place, end
+        return np.concatenate([*parts, flat[done:]]), lengths
 
     @cached_property
     def _encode_one(self) -> Callable[[str], Ids]:
@@ -328,6 +328,8 @@ class Tokenizer:
             (np.flatnonzero(doubtful), self._encode_by_words),
             (np.flatnonzero(~doubtful), lambda sure: engine.encode_batch_flat(sure, False)),
         ):
+            if not chosen.size:
+                continue
             flat, lengths[chosen] = encode([pieces[int(i)] for i in chosen])
             ends = np.cumsum(lengths[chosen].astype(np.int64))
             for i, part in zip(chosen, np.split(flat, ends), strict=False):

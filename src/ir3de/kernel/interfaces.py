@@ -29,6 +29,7 @@ class Tables(Protocol):
         self,
         flat: npt.NDArray[Any],
         starts: npt.NDArray[np.int64],
+        lengths: npt.NDArray[np.int64],
         tallies: npt.NDArray[np.float64],
         bests: npt.NDArray[np.int64],
         experts: int,

@@ -233,35 +233,36 @@ static PyObject *decide(Tables *self, PyObject *const *given, Py_ssize_t count)
     return failed ? NULL : PyLong_FromSsize_t(best);
 }
 
-/* decide_many(flat, starts, tallies, bests, experts, look): the same for prompts end to end, without Python's lock. */
+/* decide_many(flat, starts, lengths, tallies, bests, experts, look): the same for many prompts, without Python's lock. */
 static PyObject *decide_many(Tables *self, PyObject *const *given, Py_ssize_t count)
 {
-    Numbers flat, starts, out, bests;
+    Numbers flat, starts, lengths, out, bests;
+    const int64_t *start, *length;
     const Look *look = NULL;
     Py_ssize_t experts, longest = 0, i, n;
     PyObject *result = NULL;
-    if (check_count(count, 6, "decide_many") < 0) return NULL;
-    experts = PyLong_AsSsize_t(given[4]);
+    if (check_count(count, 7, "decide_many") < 0) return NULL;
+    experts = PyLong_AsSsize_t(given[5]);
     if (experts == -1 && PyErr_Occurred()) return NULL;
-    if (given[5] != Py_None && (look = as_look(given[5])) == NULL) return NULL;
-    starts.view.obj = out.view.obj = bests.view.obj = NULL;
+    if (given[6] != Py_None && (look = as_look(given[6])) == NULL) return NULL;
+    starts.view.obj = lengths.view.obj = out.view.obj = bests.view.obj = NULL;
     if (read_numbers(given[0], "I", 1, 0, &flat) < 0) return NULL;
-    if (read_numbers(given[1], "q", 1, 0, &starts) < 0 || write_numbers(given[2], 'd', &out) < 0 ||
-        write_numbers(given[3], 'q', &bests) < 0)
+    if (read_numbers(given[1], "q", 1, 0, &starts) < 0 || read_numbers(given[2], "q", 1, 0, &lengths) < 0 ||
+        write_numbers(given[3], 'd', &out) < 0 || write_numbers(given[4], 'q', &bests) < 0)
         goto done;
+    start = starts.view.buf;
+    length = lengths.view.buf;
     n = starts.rows;
-    if (out.rows != n * self->columns || bests.rows != n || experts < 1 || experts > self->values.columns) {
+    if (lengths.rows != n || out.rows != n * self->columns || bests.rows != n || experts < 1 || experts > self->values.columns) {
         PyErr_SetString(PyExc_ValueError, "the tallies do not fit the tables");
         goto done;
     }
     for (i = 0; i < n; i++) {
-        const int64_t *start = (const int64_t *)starts.view.buf + i;
-        int64_t end = i + 1 < n ? start[1] : (int64_t)flat.rows;
-        if (*start < 0 || end < *start || end > (int64_t)flat.rows) {
-            PyErr_SetString(PyExc_ValueError, "the prompts do not begin one after the other");
+        if (start[i] < 0 || length[i] < 0 || start[i] > (int64_t)flat.rows || length[i] > (int64_t)flat.rows - start[i]) {
+            PyErr_SetString(PyExc_ValueError, "a prompt does not lie within the ids");
             goto done;
         }
-        if (end - *start > (int64_t)longest) longest = (Py_ssize_t)(end - *start);
+        if (length[i] > (int64_t)longest) longest = (Py_ssize_t)length[i];
     }
     {
         uint32_t *heap = make_heap(self, longest);
@@ -272,16 +273,12 @@ static PyObject *decide_many(Tables *self, PyObject *const *given, Py_ssize_t co
         }
         Py_BEGIN_ALLOW_THREADS
         for (i = 0; i < n && !failed; i++) {
-            int64_t start = ((const int64_t *)starts.view.buf)[i];
-            int64_t end = i + 1 < n ? ((const int64_t *)starts.view.buf)[i + 1] : (int64_t)flat.rows;
             double *tally = (double *)out.view.buf + i * self->columns;
-            Py_ssize_t best = 0;
-            failed = tally_prompt(self, (const uint32_t *)flat.view.buf + start, (Py_ssize_t)(end - start), heap, tally);
+            Py_ssize_t tokens = (Py_ssize_t)length[i], best;
+            failed = tally_prompt(self, (const uint32_t *)flat.view.buf + start[i], tokens, heap, tally);
             if (failed) break;
             best = find_best(tally, experts);
-            if (look != NULL &&
-                !is_surely_in_domain(look, tally, self->columns, (Py_ssize_t)(end - start), best))
-                best = ~best;
+            if (look != NULL && !is_surely_in_domain(look, tally, self->columns, tokens, best)) best = ~best;
             ((int64_t *)bests.view.buf)[i] = best;
         }
         Py_END_ALLOW_THREADS
@@ -296,6 +293,7 @@ static PyObject *decide_many(Tables *self, PyObject *const *given, Py_ssize_t co
 done:
     release_numbers(&flat);
     release_numbers(&starts);
+    release_numbers(&lengths);
     release_numbers(&out);
     release_numbers(&bests);
     return result;
@@ -356,7 +354,7 @@ static PyObject *make(PyTypeObject *type, PyObject *arguments, PyObject *named)
 
 static PyMethodDef methods[] = {
     METHOD("decide", decide, "decide(ids, tally, experts, look): fill the tally, and find the best expert."),
-    METHOD("decide_many", decide_many, "decide_many(flat, starts, tallies, bests, experts, look): many prompts."),
+    METHOD("decide_many", decide_many, "decide_many(flat, starts, lengths, tallies, bests, experts, look): many prompts."),
     {NULL, NULL, 0, NULL}};
 
 static PyType_Slot slots[] = {{Py_tp_new, make}, {Py_tp_dealloc, delete}, {Py_tp_methods, methods},

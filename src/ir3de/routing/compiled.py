@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,10 +15,12 @@ import numpy.typing as npt
 from ir3de.errors import InputError
 from ir3de.policies import Costs
 from ir3de.routing.decision import Decision, abstain, make_decision, make_plain_decision, require_content
+from ir3de.routing.messages import MAX_GENERIC_CHARS
 from ir3de.routing.rules import DecisionRules
 from ir3de.routing.valuation import Probabilities
 from ir3de.scorers.table import Table
 from ir3de.selectors import Ballots, EntropyTopK, Ids, Selector, Tally
+from ir3de.statistics.sample import positions
 from ir3de.statistics.texts import refuse_table
 
 if TYPE_CHECKING:
@@ -144,36 +146,26 @@ def decide_batch(
     weights: Costs | None = None,
 ) -> list[Decision]:
     """Route many prompts, their ids end to end: the same decisions as one by one."""
-    starts, rules = np.cumsum(lengths) - lengths, compiled.rules
-    cap = rules.selector.cap
-    if lengths.max(initial=0) > cap:
-        flat = flat[np.arange(len(flat)) - np.repeat(starts, lengths) < cap]
-        lengths = np.minimum(lengths, cap)
-        starts = np.cumsum(lengths) - lengths
+    starts, rules, ballots = np.cumsum(lengths) - lengths, compiled.rules, compiled.ballots
+    read = np.minimum(lengths, rules.selector.cap)
     known = lengths > 0
     if unknown is not None and len(flat):
         known[known] = np.add.reduceat(flat != unknown, starts[known], dtype=np.int64) > 0
-        flat = flat[np.repeat(known, lengths)]
-        starts = np.cumsum(lengths * known) - lengths * known
-    decisions = [abstain(rules, length) for length in lengths.tolist()] if not known.all() else []
+        for place in np.flatnonzero(lengths > read).tolist():  # the first token that is known may not be read
+            known[place] = bool((flat[starts[place] : starts[place] + read[place]] != unknown).any())
+    decisions = [abstain(rules, length) for length in read.tolist()] if not known.all() else []
     if not known.any():
         return decisions
-    counted = np.minimum(lengths, compiled.ballots.limit)[known].tolist()
-    if compiled.ballots.native is None or not isinstance(rules.valuation, Probabilities):
-        tallies = compiled.ballots.tallies(flat, starts[known])
-        made = read_tallies(rules, tallies, lengths[known].tolist(), counted, weights)
+    starts, read = starts[known], read[known]
+    counted = np.minimum(read, ballots.limit).tolist()
+    if ballots.native is None or not isinstance(rules.valuation, Probabilities):
+        if len(flat) != read.sum():
+            flat = flat[positions(starts, read)]
+        tallies = ballots.tallies(flat, np.cumsum(read) - read)
+        made = read_tallies(rules, tallies, read.tolist(), counted, weights)
     else:
-        penalties, look = rules.penalties(weights), rules.look
-        tallies, bests = compiled.ballots.decide_many(flat, starts[known], len(rules.experts), look)
-        has_no_policy = look is not None and not (penalties or rules.policy.threshold or rules.strong_weak)
-        made = [
-            make_plain_decision(rules, tally, length, number, best)
-            if best >= 0 and has_no_policy
-            else make_decision(rules, tally, length, number, best if best >= 0 else ~best, penalties)
-            for tally, length, number, best in zip(
-                tallies, lengths[known].tolist(), counted, bests.tolist(), strict=True
-            )
-        ]
+        tallies, bests = ballots.decide_many(flat, starts, read, len(rules.experts), rules.look)
+        made = _read_decided(rules, tallies, bests.tolist(), read.tolist(), counted, weights)
     for index, decision in zip(np.flatnonzero(known).tolist() if decisions else (), made, strict=False):
         decisions[index] = decision
     return decisions or made
@@ -189,6 +181,25 @@ def read_tallies(
     return [
         make_decision(rules, tally, length, number, place, penalties)
         for tally, place, length, number in zip(tallies, best, tokens, counted, strict=True)
+    ]
+
+
+def _read_decided(
+    rules: DecisionRules,
+    tallies: Tally,
+    bests: Sequence[int],
+    tokens: Sequence[int],
+    counted: Sequence[int],
+    weights: Costs | None,
+) -> list[Decision]:
+    """The same from the kernel's choices: the place of the best expert, or ~place if it may be out of domain."""
+    penalties = rules.penalties(weights)
+    is_plain = rules.look is not None and not (penalties or rules.policy.threshold or rules.strong_weak)
+    return [
+        make_plain_decision(rules, tally, length, number, best)
+        if is_plain and best >= 0
+        else make_decision(rules, tally, length, number, best if best >= 0 else ~best, penalties)
+        for tally, length, number, best in zip(tallies, tokens, counted, bests, strict=True)
     ]
 
 
@@ -214,7 +225,12 @@ def decide_texts(
     def decide_stretch(stretch: Sequence[str]) -> list[Decision]:
         flat, lengths = encode(stretch, compiled.cap)
         found = decide_batch(compiled, flat, lengths.astype(np.int64), unknown, weights)
-        return [require_content(decision, text) for decision, text in zip(found, stretch, strict=True)]
+        if (member := compiled.rules.membership) is None or not member.needs_content:
+            return found
+        return [
+            decision if len(text) > MAX_GENERIC_CHARS else require_content(decision, text)
+            for decision, text in zip(found, stretch, strict=True)
+        ]
 
     stretches = list(_split(list(texts)))
     if len(stretches) < 2:
@@ -238,14 +254,12 @@ def decide_ids(
 
 
 def _split(texts: Sequence[str]) -> Iterable[Sequence[str]]:
-    begin = characters = 0
-    for index, text in enumerate(texts):
-        characters += len(text) if isinstance(text, str) else 0
-        if characters >= BATCH_CHARACTERS:
-            yield texts[begin : index + 1]
-            begin, characters = index + 1, 0
-    if begin < len(texts):
-        yield texts[begin:]
+    sizes = [len(text) for text in texts if isinstance(text, str)]
+    if len(sizes) < len(texts):  # the tokenizer refuses what is not a text
+        return [texts]
+    ends = np.flatnonzero(np.diff(np.cumsum(sizes) // BATCH_CHARACTERS, prepend=0)) + 1
+    bounds = [0, *ends.tolist(), len(texts)]
+    return [texts[begin:end] for begin, end in pairwise(bounds) if begin < end]
 
 
 def list_probabilities(decisions: Sequence[Decision], experts: Sequence[str]) -> npt.NDArray[np.float64]:
