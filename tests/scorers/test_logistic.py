@@ -7,8 +7,9 @@ import pytest
 
 import tiny
 from ir3de import Router, collect
+from ir3de.corpora import examples
 from ir3de.errors import InputError
-from ir3de.scorers import Blend, Logistic, prompt_features, solver
+from ir3de.scorers import Blend, Logistic, prompt_features, solver, sparse
 from ir3de.scorers.logistic import LogisticParts
 from ir3de.scorers.prompt_features import LONGEST, MIN_HALVED, SHORT, Features, Prompts
 from ir3de.statistics import Statistics
@@ -92,6 +93,19 @@ def test_a_large_weight_of_the_closed_form_gives_the_closed_form() -> None:
     assert np.array_equal(closed.argmax(axis=1), near.argmax(axis=1))
     alone, with_it = Logistic(closed=0.0).scores(domains, rows), Logistic(closed=1.0).scores(domains, rows)
     assert not np.allclose(alone, with_it)
+
+
+@pytest.mark.skipif(sparse.native is None, reason="the native kernel is not built")
+def test_both_engines_find_the_same_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = {name: own[:60] for name, own in examples.prompts().items()}
+    native = Router.fit(texts)
+    again = Router.fit(texts)
+    assert np.array_equal(native.compiled.table.scores, again.compiled.table.scores)
+    monkeypatch.setattr(sparse, "native", None)
+    alone = Router.fit(texts)
+    assert native.scorer == alone.scorer and isinstance(alone.scorer, Logistic)
+    scores = native.compiled.table.scores
+    assert np.allclose(scores, alone.compiled.table.scores, atol=1e-3 * float(np.abs(scores).max()))
 
 
 def test_it_knows_the_order_of_words() -> None:

@@ -109,11 +109,11 @@ class _Texts:
     def width(self) -> int:
         return self.matrix.width
 
-    def project(self, W: Numbers) -> Numbers:
+    def project(self, W: Numbers, room: Numbers | None = None) -> Numbers:
         return self.matrix.multiply(W)
 
     def gather(self, R: Numbers) -> Numbers:
-        return self.matrix.transposed.multiply(R)
+        return self.matrix.multiply_transposed(R)
 
     def precondition(self, weights: Numbers, penalty: float) -> Preconditioner:
         diagonal = (1.0 / (penalty + self.matrix.sum_squares(weights))).astype(np.float32)[:, None]

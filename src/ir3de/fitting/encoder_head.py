@@ -167,7 +167,7 @@ class _Vectors:
     def width(self) -> int:
         return int(self.dense.shape[1])
 
-    def project(self, W: Numbers) -> Numbers:
+    def project(self, W: Numbers, room: Numbers | None = None) -> Numbers:
         return self.dense @ W
 
     def gather(self, R: Numbers) -> Numbers:

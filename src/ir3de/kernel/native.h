@@ -1,7 +1,7 @@
 /* What the files of the native kernel share: reading buffers of Python, and where functions for newer processors stand.
 
-   Everything here is exact: sums of whole numbers in float64 that stay below 2^53, or the same operations in the same
-   order as numpy's. So neither the compiler nor the processor changes a bit of a result. */
+   Sums of whole numbers in float64 that stay below 2^53 are exact; other sums have one order of their own. So neither
+   the compiler nor the processor changes a bit of a result. */
 #ifndef IR3DE_NATIVE_H
 #define IR3DE_NATIVE_H
 
@@ -18,7 +18,7 @@
 #error "this processor computes with other numbers than float64: numpy is used"
 #endif
 
-#define KERNEL_VERSION 1 /* the same as KERNEL_VERSION in __init__.py, which refuses any other */
+#define KERNEL_VERSION 2 /* the same as KERNEL_VERSION in __init__.py, which refuses any other */
 
 #if defined(__GNUC__) || defined(__clang__)
 #define PREFETCH(address) __builtin_prefetch(address)
@@ -79,5 +79,6 @@ const Look *as_look(PyObject *object); /* NULL, with an error, for another objec
 int add_tables(PyObject *module);
 int add_subjects(PyObject *module);
 int add_reader(PyObject *module);
+int add_sparse(PyObject *module);
 
 #endif

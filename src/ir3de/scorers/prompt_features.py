@@ -161,17 +161,20 @@ class Features:
     def width(self) -> int:
         return self.sparse.width + int(self.vectors.shape[1])
 
-    def project(self, W: Numbers) -> Numbers:
-        """X W: (n, C)."""
-        table = W[: self.sparse.width].copy()
-        table[: len(self.vectors)] += self.vectors @ W[self.sparse.width :]
+    def project(self, W: Numbers, room: Numbers | None = None) -> Numbers:
+        """X W: (n, C). `room` has the shape of W, and is overwritten."""
+        tokens, split = len(self.vectors), self.sparse.width
+        table = (np.empty_like(W) if room is None else room)[:split]
+        np.matmul(self.vectors, W[split:], out=table[:tokens])
+        table[:tokens] += W[:tokens]
+        table[tokens:] = W[tokens:split]
         return self.sparse.multiply(table)
 
     def gather(self, R: Numbers) -> Numbers:
         """XᵀR: (features, C)."""
         found = np.empty((self.width, R.shape[1]), np.float32)
         split = self.sparse.width
-        self.sparse.transposed.multiply(R, out=found[:split])
+        self.sparse.multiply_transposed(R, out=found[:split])
         np.matmul(self.vectors.T, found[: len(self.vectors)], out=found[split:])
         return found
 

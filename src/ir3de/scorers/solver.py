@@ -41,8 +41,8 @@ class Design(Protocol):
 
     def __len__(self) -> int: ...
 
-    def project(self, W: Numbers) -> Numbers:
-        """X W: (n, C)."""
+    def project(self, W: Numbers, room: Numbers | None = None) -> Numbers:
+        """X W: (n, C). `room` has the shape of W, and may be overwritten."""
 
     def gather(self, R: Numbers) -> Numbers:
         """XᵀR: (features, C)."""
@@ -83,28 +83,29 @@ def minimise(design: Design, experts: int, weights: Numbers, penalty: float, tol
     problem = _Problem(design, weights, np.float32(penalty))
     precondition = design.precondition(weights / np.float32(experts), penalty)
     W, Z = np.zeros((design.width, experts), np.float32), np.zeros((len(design), experts), np.float32)
-    gradient = problem.gradient(W, np.full(Z.shape, 1.0 / experts, np.float32))
+    room = np.empty_like(W)  # memory is taken once: fresh pages cost as much as a pass over them
+    gradient = problem.gradient(W, np.full(Z.shape, 1.0 / experts, np.float32), room)
     q = precondition(gradient)
     start = _dot(gradient, q) ** 0.5
     if start <= NOTHING:  # one expert, or prompts that all experts share
         return W
     history = History(gradient.size)
     for _ in range(MAX_STEPS):
-        step = history.find_direction(gradient, q)
-        slope, dZ = _dot(gradient, step), design.project(step)
+        step = history.find_direction(gradient, q, room)
+        slope, dZ = _dot(gradient, step), design.project(step, room)
         t, p = problem.find_step_length(W, Z, step, dZ, SLOPE_SHARE * abs(slope))
         step *= np.float32(t)
         dZ *= np.float32(t)
         W += step
         Z += dZ
-        after = problem.gradient(W, p)
+        after = problem.gradient(W, p, room)
         q_after = precondition(after)
         size = max(0.0, _dot(after, q_after)) ** 0.5
         if not np.isfinite(size):
             break
         if size <= tolerance * start:
             return W
-        history.add(step, gradient, after, q_after - q, t * slope)
+        history.add(step, gradient, after, q, q_after, t * slope)
         gradient, q = after, q_after
     return None
 
@@ -135,12 +136,12 @@ class _Problem:
     weights: Numbers  # (n,)  w_i
     penalty: np.float32
 
-    def gradient(self, W: Numbers, p: Numbers) -> Numbers:
-        """Xᵀ diag(w)(p − y) + penalty · W. The probabilities p are overwritten."""
+    def gradient(self, W: Numbers, p: Numbers, room: Numbers) -> Numbers:
+        """Xᵀ diag(w)(p − y) + penalty · W. The probabilities p and `room` are overwritten."""
         p[np.arange(len(p)), self.design.experts] -= 1.0
         p *= self.weights[:, None]
         found = self.design.gather(p)
-        found += self.penalty * W
+        found += np.multiply(W, self.penalty, out=room)
         return found
 
     def find_step_length(
@@ -172,52 +173,52 @@ class History:
     """The past steps s and changes of the gradient y. They turn M⁻¹ into L-BFGS's estimate of the inverse Hessian.
 
     H = γM⁻¹ + [S, γM⁻¹Y] K [S, γM⁻¹Y]ᵀ with a small matrix K (the compact form of Byrd, Nocedal and Schnabel). It needs
-    four products with all past steps at once, where the usual recursion needs one pass for each. K needs the products
+    two products with all past steps at once, where the usual recursion needs one pass for each. K needs the products
     with every y: they are differences of those with the gradients.
     """
 
     def __init__(self, size: int) -> None:
-        self._S = np.empty((MEMORY_STEPS, size), np.float32)
-        self._P = np.empty((MEMORY_STEPS, size), np.float32)  # M⁻¹y
+        self._rows = np.empty((2 * MEMORY_STEPS, size), np.float32)  # s and M⁻¹y of each step, by turns
         self._SY = np.zeros((MEMORY_STEPS, MEMORY_STEPS))  # sᵢᵀyⱼ
         self._YP = np.zeros((MEMORY_STEPS, MEMORY_STEPS))  # yᵢᵀM⁻¹yⱼ
-        self._before = np.zeros((2, MEMORY_STEPS))  # S∇ and P∇ for the gradient before
-        self._order: list[int] = []  # rows of the above, the oldest step first
+        self._before = np.zeros(2 * MEMORY_STEPS)  # the products of the rows with the gradient before
+        self._order: list[int] = []  # the places of the steps, the oldest first
 
-    def add(self, step: Numbers, gradient: Numbers, after: Numbers, p: Numbers, slope: float) -> None:
+    def add(self, step: Numbers, gradient: Numbers, after: Numbers, q: Numbers, q_after: Numbers, slope: float) -> None:
         """Add a step from one gradient to another, in the place of the oldest if there are many.
 
-        `p` is M⁻¹ of the change of the gradient, `slope` is sᵀ∇ before it. A step without curvature discards all.
+        `q` is M⁻¹∇, and `slope` is sᵀ∇ before the step. A step without curvature discards all.
         """
         if _dot(step, after) <= slope:
             self._order.clear()
             return
-        row = self._order.pop(0) if len(self._order) == MEMORY_STEPS else len(self._order)
-        self._S[row], self._P[row] = step.ravel(), p.ravel()
-        self._before[:, row] = slope, _dot(p, gradient)
-        self._order.append(row)
+        place = self._order.pop(0) if len(self._order) == MEMORY_STEPS else len(self._order)
+        s, p = self._rows[2 * place : 2 * place + 2].reshape(2, *step.shape)
+        s[:] = step
+        np.subtract(q_after, q, out=p)
+        self._before[2 * place : 2 * place + 2] = slope, _dot(p, gradient)
+        self._order.append(place)
 
-    def find_direction(self, gradient: Numbers, q: Numbers) -> Numbers:
-        """−H∇, where q is M⁻¹∇."""
+    def find_direction(self, gradient: Numbers, q: Numbers, room: Numbers) -> Numbers:
+        """−H∇, where q is M⁻¹∇. `room` is overwritten."""
         if not self._order:
             return -q
-        order, k = np.array(self._order), len(self._order)
-        last, flat = order[-1], gradient.ravel()
-        now = np.stack([self._S[:k] @ flat, self._P[:k] @ flat]).astype(np.float64)
-        change = now - self._before[:, :k]
-        self._before[:, :k] = now
-        self._SY[:k, last], self._YP[:k, last], self._YP[last, :k] = change[0], change[1], change[1]
+        order, rows = np.array(self._order), self._rows[: 2 * len(self._order)]
+        now = (rows @ gradient.ravel()).astype(np.float64)
+        change = now - self._before[: len(rows)]
+        self._before[: len(rows)] = now
+        last, k = order[-1], len(order)
+        self._SY[:k, last], self._YP[:k, last], self._YP[last, :k] = change[::2], change[1::2], change[1::2]
         scale = self._SY[last, last] / self._YP[last, last]  # γ
         R = np.triu(self._SY[np.ix_(order, order)])
-        Sg = np.linalg.solve(R, now[0, order])  # R⁻¹Sᵀ∇
+        Sg = np.linalg.solve(R, now[2 * order])  # R⁻¹Sᵀ∇
         middle = np.diag(np.diag(R)) + scale * self._YP[np.ix_(order, order)]
-        weights = np.zeros((2, k), np.float32)
-        weights[0, order] = np.linalg.solve(R.T, scale * now[1, order] - middle @ Sg)
-        weights[1, order] = scale * Sg
-        found = weights[0] @ self._S[:k]
-        found += weights[1] @ self._P[:k]
-        found -= np.float32(scale) * q.ravel()
-        return np.asarray(found.reshape(gradient.shape))
+        weights = np.zeros(len(rows), np.float32)
+        weights[2 * order] = np.linalg.solve(R.T, scale * now[2 * order + 1] - middle @ Sg)
+        weights[2 * order + 1] = scale * Sg
+        found = (weights @ rows).reshape(gradient.shape)
+        found -= np.multiply(q, np.float32(scale), out=room)
+        return np.asarray(found)
 
 
 def _dot(a: npt.NDArray[np.float32], b: npt.NDArray[np.float32]) -> float:

@@ -1,4 +1,4 @@
-"""Sparse matrices of float32: products with dense ones, in numpy alone."""
+"""Sparse matrices of float32: products with dense ones, by the native kernel or with numpy."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
+
+from ir3de.kernel import native
 
 Numbers = npt.NDArray[np.float32]
 Indices = npt.NDArray[np.int64]
@@ -55,12 +57,23 @@ class SparseMatrix:
     def multiply(self, dense: Numbers, out: Numbers | None = None) -> Numbers:
         """X W: (n, C)."""
         product = np.empty((len(self), dense.shape[1]), np.float32) if out is None else out
+        if native is not None:
+            native.multiply(self.starts, self.columns, self.values, np.ascontiguousarray(dense), product)
+            return product
         product[np.diff(self.starts) == 0] = 0.0
         for rows, columns, values in self._groups:
             step = max(1, GATHERED_NUMBERS // (columns.shape[1] * dense.shape[1]))
             for begin in range(0, len(rows), step):
                 part = slice(begin, begin + step)
                 product[rows[part]] = np.matmul(values[part], dense.take(columns[part], axis=0))[:, 0]
+        return product
+
+    def multiply_transposed(self, dense: Numbers, out: Numbers | None = None) -> Numbers:
+        """XᵀR: (width, C)."""
+        product = np.empty((self.width, dense.shape[1]), np.float32) if out is None else out
+        if native is None:
+            return self.transposed.multiply(dense, product)
+        native.multiply_transposed(self.starts, self.columns, self.values, np.ascontiguousarray(dense), product)
         return product
 
     @cached_property
