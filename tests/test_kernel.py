@@ -22,7 +22,8 @@ from ir3de.routing.rules import DecisionRules
 from ir3de.scorers.subjects import Subjects
 from ir3de.scorers.table import Table
 from ir3de.selectors import Ballots, Selector
-from ir3de.statistics.domain import BUCKETS
+from ir3de.statistics.counting import Recipe, _add_triangle, count, sum_rows
+from ir3de.statistics.domain import BUCKETS, count_pairs
 from surface import ROOT
 
 TOKENS, SUBJECTS = 97, 19
@@ -142,6 +143,46 @@ def test_threads_change_no_bit() -> None:
         assert {found.tobytes() for found in pool.map(lambda _: ballots.tallies(flat, starts), range(16))} == {once}
 
 
+@needs_kernel
+@tiny.LAW
+@given(
+    st.integers(0, 999), st.sampled_from([1, 3, 8, 40]), st.lists(st.integers(0, 90), max_size=12), st.integers(1, 9)
+)
+def test_counts_have_the_bits_of_numpy(seed: int, width: int, sizes: list[int], times: int) -> None:
+    rng = np.random.default_rng(seed)
+    lengths, flat = np.array(sizes, np.int64), rng.integers(0, TOKENS, sum(sizes)).astype(np.uint32)
+    starts, matrix = np.cumsum(lengths) - lengths, rng.integers(-(1 << 11), 1 << 11, (TOKENS, width)).astype(np.float32)
+    square = rng.integers(-(1 << 50), 1 << 50, (width, width)).astype(np.float64)
+
+    def count() -> list[bytes]:
+        packed = np.arange(width * (width + 1) // 2)
+        _add_triangle(square, times, packed)
+        sums = sum_rows(flat.astype(np.intp), starts, lengths, matrix)
+        return [count_pairs(flat, starts, lengths).tobytes(), (sums + 0.0).tobytes(), packed.tobytes()]
+
+    found = count()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernel, "native", None)
+        assert found == count()
+
+
+@needs_kernel
+def test_long_stretches_are_summed_exactly() -> None:
+    matrix, flat = np.full((2, 3), 2_047, np.float32), np.zeros(20_000, np.intp)
+    sums = sum_rows(flat, np.array([0, 7]), np.array([20_000, 19_993]), matrix)
+    assert sums.tolist() == [[2_047.0 * 20_000] * 3, [2_047.0 * 19_993] * 3]
+
+
+@needs_kernel
+def test_statistics_do_not_depend_on_the_engine() -> None:
+    texts = tiny.mixed(50)
+    recipe = Recipe(subsample=2, keep_sample=True, window=16)
+    found = count(texts, tiny.embedding(), recipe)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernel, "native", None)
+        assert found == count(texts, tiny.embedding(), recipe)
+
+
 # texts that the fast tokenizer gets as they are -----------------------------------------------------------------------
 
 
@@ -211,6 +252,22 @@ def test_arguments_that_do_not_fit_are_errors() -> None:
         with pytest.raises(ValueError, match="within the ids"):
             places = np.array([start]), np.array([length])
             tables.decide_many(ids, *places, np.empty((1, 2)), np.empty(1, np.int64), 1, None)
+    one = np.array([1])
+    for wrong in (
+        (np.ones((4, 2), np.float32), one, one, one, np.empty((1, 2))),
+        (np.ones((4, 2), np.float32), one, -one, one, np.empty((1, 2))),
+        (np.ones((4, 2), np.float32), one, one - 1, one, np.empty((2, 2))),
+        (np.ones((4, 2)), one, one - 1, one, np.empty((1, 2))),
+    ):
+        with pytest.raises((TypeError, ValueError)):
+            kernel.native.sum_rows(*wrong)
+    with pytest.raises(IndexError):
+        kernel.native.sum_rows(np.ones((4, 2), np.float32), one * 4, one - 1, one, np.empty((1, 2)))
+    for wrong in ((ids, one, one, np.zeros(BUCKETS, np.int64)), (ids, one - 1, one, np.zeros(9, np.int64))):
+        with pytest.raises(ValueError, match=r"ids|fit"):
+            kernel.native.count_pairs(*wrong)
+    with pytest.raises(ValueError, match="fit"):
+        kernel.native.add_triangle(np.ones((2, 3)), 1, np.zeros(3, np.int64))
     for parts in (
         (np.ones((4, 2)), np.array([0, 1, 2, 4], np.uint32), 9, None, None, None),  # a rank without a row
         (np.ones((4, 2)), np.zeros(3, np.uint32), 9, None, None, None),

@@ -88,8 +88,14 @@ static int fill(PyObject *module)
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, fill}, {0, NULL}};
 
+static PyMethodDef functions[] = {
+    METHOD("sum_rows", sum_rows_of_stretches, "sum_rows(matrix, flat, first, size, sums): sums of stretches of tokens."),
+    METHOD("count_pairs", count_pairs_of_prompts, "count_pairs(flat, starts, lengths, counts): add to the counts."),
+    METHOD("add_triangle", add_triangle_of_square, "add_triangle(square, times, packed): add the upper triangle."),
+    {NULL, NULL, 0, NULL}};
+
 static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "_native", "The inner loops that numpy does badly. Only ir3de.kernel imports it.", 0, NULL,
+    PyModuleDef_HEAD_INIT, "_native", "The inner loops that numpy does badly. Only ir3de.kernel imports it.", 0, functions,
     slots, NULL, NULL, NULL};
 
 PyMODINIT_FUNC PyInit__native(void) { return PyModuleDef_Init(&definition); }

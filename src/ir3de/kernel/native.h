@@ -76,6 +76,18 @@ typedef struct Look Look;
 int is_surely_in_domain(const Look *look, const double *tally, Py_ssize_t columns, Py_ssize_t tokens, Py_ssize_t best);
 const Look *as_look(PyObject *object); /* NULL, with an error, for another object */
 
+/* The bucket of two neighbouring tokens, as `hash_pairs` in Python finds it. */
+INLINE uint32_t hash_pair(uint32_t left, uint32_t right)
+{
+    uint32_t hashed = left * 0x9E3779B1u + right * 0x85EBCA77u;
+    hashed ^= hashed >> 15;
+    return (hashed * 0x2C1B3C6Du) >> 16;
+}
+
+PyObject *sum_rows_of_stretches(PyObject *module, PyObject *const *given, Py_ssize_t count);
+PyObject *count_pairs_of_prompts(PyObject *module, PyObject *const *given, Py_ssize_t count);
+PyObject *add_triangle_of_square(PyObject *module, PyObject *const *given, Py_ssize_t count);
+
 int add_tables(PyObject *module);
 int add_subjects(PyObject *module);
 int add_reader(PyObject *module);

@@ -124,13 +124,6 @@ static void sum_lowest(const Tables *self, const uint32_t *ids, Py_ssize_t n, ui
 
 /* --- one prompt */
 
-INLINE uint32_t hash_pair(uint32_t left, uint32_t right)
-{
-    uint32_t hashed = left * 0x9E3779B1u + right * 0x85EBCA77u;
-    hashed ^= hashed >> 15;
-    return (hashed * 0x2C1B3C6Du) >> 16;
-}
-
 INLINE void fetch(const Numbers *table, uint32_t row)
 {
     const char *place = (const char *)table->view.buf + (size_t)row * (size_t)table->step;

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ir3de import kernel
 from ir3de.defaults import DEFAULT_WINDOW
 from ir3de.embedding import Embedding
 from ir3de.embedding.matrix import FixedPointRows
@@ -253,7 +254,6 @@ def _sum_windows(
     positions = flat.astype(np.intp)  # once, not at every lookup
     width, windows = embedding.width, 0
     vector, gram = np.zeros(width, np.int64), np.zeros(triangle_size(width), np.int64)
-    rows, columns = triangle_indices(width)
     for times, first, size in groups:
         windows += times * len(first)
         for begin in range(0, len(first), GRAM_WINDOWS):
@@ -261,8 +261,15 @@ def _sum_windows(
             means = window_means(positions, first[block], size[block], embedding.stored.fixed_point)
             vector += times * means.sum(axis=0).astype(np.int64)
             # Means are integers up to 2¹⁹. Sums of 1,024 products stay below 2⁵³, so float64 BLAS is exact.
-            gram += times * (means.T @ means)[rows, columns].astype(np.int64)
+            _add_triangle(means.T @ means, times, gram)
     return PromptSums(window, embedding.stored.unit / MEAN_PARTS, windows, freeze(vector), freeze(gram), freeze(pairs))
+
+
+def _add_triangle(square: npt.NDArray[np.float64], times: int, packed: Indices) -> None:
+    if kernel.native is not None:
+        kernel.native.add_triangle(square, times, packed)
+    else:
+        packed += times * square[triangle_indices(len(square))].astype(np.int64)
 
 
 def window_means(
@@ -279,6 +286,11 @@ def sum_rows(
     flat: npt.NDArray[np.intp], first: Indices, size: Indices, fixed_point: npt.NDArray[np.float32] | FixedPointRows
 ) -> npt.NDArray[np.float64]:
     """The sum of the fixed-point rows of each stretch of tokens, an integer: (stretches, h)."""
+    if kernel.native is not None and isinstance(fixed_point, np.ndarray) and fixed_point.dtype == np.float32:
+        sums = np.empty((len(first), fixed_point.shape[1]))
+        places = (np.ascontiguousarray(part, np.int64) for part in (flat, first, size))
+        kernel.native.sum_rows(fixed_point, *places, sums)
+        return sums
     longest = min(EXACT_TOKENS, int(size.max(initial=0)))
     rows = np.empty((longest, fixed_point.shape[1]), np.float32)  # one window's rows of E, in the cache
     ones = np.ones(longest, np.float32)

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ir3de import kernel
 from ir3de.errors import InputError, MismatchError, name_embedding
 from ir3de.statistics.sample import Sample
 
@@ -108,6 +109,11 @@ def hash_pairs(ids: Ids) -> npt.NDArray[np.uint32]:
 
 def count_pairs(flat: Ids, starts: Integers, lengths: Integers) -> Integers:
     """How often each bucket occurs in prompts whose ids lie end to end; no pair spans two prompts: (BUCKETS,)."""
+    if kernel.native is not None:
+        counts = np.zeros(BUCKETS, np.int64)
+        places = (np.ascontiguousarray(part, np.int64) for part in (starts, lengths))
+        kernel.native.count_pairs(np.ascontiguousarray(flat, np.uint32), *places, counts)
+        return counts
     within = within_prompts(len(flat), starts, lengths)
     return np.bincount(pair_buckets(flat)[within], minlength=BUCKETS).astype(np.int64, copy=False)
 
