@@ -92,6 +92,12 @@ def check_builds(built: dict[str, Distribution], work: Path) -> Iterator[tuple[s
                 f"{path.stat().st_size / 1e6:.1f} MB, the same {1 + len(others)} times, {digests.pop()[:16]}…",
             )
         yield name, f"metadata by {checked}"
+    natives = [
+        builds.build_native(root, work / f"native-{number}", time_s)
+        for number, root in enumerate((ROOT, copy, builds.unpack(built["ir3de"].sdist, work / "unpacked" / "native")))
+    ]
+    digests = {builds.compare(natives[0], other) for other in natives[1:]}
+    yield natives[0].name, f"with the kernel, the same {len(natives)} times, {digests.pop()[:16]}…"
 
 
 def list_extras(built: Distribution, everything: bool) -> list[str]:

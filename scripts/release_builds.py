@@ -48,20 +48,33 @@ def read_commit_time_s(root: Path = ROOT) -> int:
 
 
 def build(name: str, root: Path, into: Path, time_s: int) -> Distribution:
-    """Build a distribution from the sources below `root`."""
+    """Build a distribution from the sources below `root`; its wheel is the one for every platform."""
     for target in ("sdist", "wheel"):
         build_target(target, root / FOLDERS[name], into, time_s)
     stem = name.replace("-", "_")
     return Distribution(name, _only(into.glob(f"{stem}-*.tar.gz")), _only(into.glob(f"{stem}-*.whl")))
 
 
-def build_target(target: str, folder: Path, into: Path, time_s: int) -> None:
-    """Build an sdist or a wheel with hatchling, in this environment."""
+def build_native(root: Path, into: Path, time_s: int) -> Path:
+    """The wheel of the library for this platform, with the native kernel; an error if it cannot be compiled here.
+
+    .github/workflows/release.yml builds those that are released, with cibuildwheel: their names tell on which systems
+    they run, which that of a wheel from any one machine does not.
+    """
+    build_target("wheel", root, into, time_s, pure=False)
+    wheel = _only(into.glob("ir3de-*.whl"))
+    if "-cp311-abi3-" not in wheel.name:
+        raise ReleaseError(f"{wheel.name} has no native kernel: a C compiler and Python's headers are needed")
+    return wheel
+
+
+def build_target(target: str, folder: Path, into: Path, time_s: int, *, pure: bool = True) -> None:
+    """Build an sdist or a wheel with hatchling, in this environment; `pure` wheels have no native kernel."""
     into.mkdir(parents=True, exist_ok=True)
     done = subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", target, "-d", into.resolve()],
         cwd=folder,
-        env={**os.environ, "SOURCE_DATE_EPOCH": str(time_s)},
+        env={**os.environ, "SOURCE_DATE_EPOCH": str(time_s), "IR3DE_PURE": "1" if pure else "0"},
         capture_output=True,
         text=True,
         check=False,

@@ -15,7 +15,15 @@ from release_builds import ReleaseError
 MAX_BASE_PACKAGES = 24
 MAX_BASE_MB = 190
 NO_WHEELS = ("langdetect",)  # the laboratory's: its authors publish sources only
-OWN_VARIABLES = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PYTHONSTARTUP", "IR3DE_CONFIG", "IR3DE_DEBUG")
+OWN_VARIABLES = (
+    "PYTHONPATH",
+    "PYTHONHOME",
+    "VIRTUAL_ENV",
+    "PYTHONSTARTUP",
+    "IR3DE_CONFIG",
+    "IR3DE_DEBUG",
+    "IR3DE_KERNEL",
+)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import pytest
 
 import release
 import release_builds as builds
+from ir3de import kernel
 from surface import ROOT
 
 pytestmark = pytest.mark.slow
@@ -36,13 +37,20 @@ def wheel(built: dict[str, builds.Distribution]) -> Path:
     return built["ir3de"].wheel
 
 
+needs_compiler = pytest.mark.skipif(kernel.native is None, reason="needs a C compiler and Python's headers")
+
+
+@needs_compiler
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="git says which files are sources")
 def test_a_build_elsewhere_and_one_from_the_sdist_have_the_same_bytes(
     built: dict[str, builds.Distribution], tmp_path: Path
 ) -> None:
     found = dict(release.check_builds(built, tmp_path))
-    assert found.keys() == {*builds.FOLDERS, *(path.name for one in built.values() for path in (one.sdist, one.wheel))}
+    files = {path.name for one in built.values() for path in (one.sdist, one.wheel)}
+    (native,) = found.keys() - {*builds.FOLDERS, *files}
+    assert files <= found.keys() and built["ir3de"].wheel.name.endswith("-py3-none-any.whl")
     assert "the same 3 times" in found[built["ir3de"].wheel.name]
+    assert "-cp311-abi3-" in native and "the same 3 times" in found[native]
     assert {"tests/test_packaging.py", "CITATION.cff", ".github/workflows/ci.yml"} <= {
         *builds.list_members(built["ir3de"].sdist)
     }
@@ -63,6 +71,55 @@ def test_the_wheel_has_the_library_and_nothing_else(wheel: Path) -> None:
         "embedding/bundled/v3/matrix.safetensors",
     ):
         assert f"ir3de/{name}" in names
+
+
+def test_the_sources_of_the_kernel_are_in_the_sdist_and_no_compiled_file(built: dict[str, builds.Distribution]) -> None:
+    members, folder = builds.list_members(built["ir3de"].sdist), ROOT / "src" / "ir3de" / "kernel"
+    found = {name.rpartition("/")[2] for name in members if name.startswith("src/ir3de/kernel/")}
+    assert found == {path.name for path in folder.iterdir() if path.suffix in (".py", ".c", ".h")}
+    names = zipfile.ZipFile(built["ir3de"].wheel).namelist()
+    assert not [name for name in names if name.endswith((".c", ".h", ".so", ".pyd"))]
+
+
+@needs_compiler
+def test_the_wheel_of_a_platform_has_the_kernel_and_nothing_more(
+    built: dict[str, builds.Distribution], tmp_path: Path
+) -> None:
+    made = builds.build_native(ROOT, tmp_path / "native", builds.read_commit_time_s())
+    pure, native = (set(zipfile.ZipFile(path).namelist()) for path in (built["ir3de"].wheel, made))
+    (library,) = native - pure
+    assert pure <= native and library.startswith("ir3de/kernel/_native.")
+    zipfile.ZipFile(made).extractall(tmp_path / "unpacked")
+    assert print_engine(tmp_path / "unpacked") == "native"
+
+
+def print_engine(folder: Path) -> str:
+    script = "from ir3de import kernel; print(kernel.engine.name)"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", script],
+        env={**os.environ, "PYTHONPATH": str(folder)}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return done.stdout.strip()
+
+
+def test_without_a_compiler_the_build_goes_on_and_numpy_computes(tmp_path: Path) -> None:
+    """Where neither the compiler nor any other program is found."""
+    done = subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path / "dist"],
+        cwd=ROOT, env={**os.environ, "PATH": str(tmp_path), "CC": "no-such-compiler"}, capture_output=True, text=True,
+        check=True,
+    )  # fmt: skip
+    assert "built without its native kernel, so numpy computes" in done.stdout + done.stderr
+    (made,) = (tmp_path / "dist").iterdir()
+    assert made.name.endswith("-py3-none-any.whl")
+    zipfile.ZipFile(made).extractall(tmp_path / "unpacked")
+    assert print_engine(tmp_path / "unpacked") == "numpy"
+    script = "import sys; from ir3de import cli; sys.argv = ['ir3de', 'doctor']; cli.main()"
+    doctor = subprocess.run(
+        [sys.executable, "-P", "-c", script], env={**os.environ, "PYTHONPATH": str(tmp_path / "unpacked")},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert doctor.returncode == 0 and "numpy: the native kernel was not built" in " ".join(doctor.stdout.split())
 
 
 def test_the_wheel_of_the_gateway_has_its_page_and_its_commands(built: dict[str, builds.Distribution]) -> None:

@@ -124,10 +124,27 @@ def test_publishing_needs_a_tag_and_an_identity_but_no_token() -> None:
     assert jobs["build"]["permissions"] == {"contents": "read"}
     publish = jobs["publish"]
     assert publish["permissions"] == {"id-token": "write"} and publish["environment"] == "pypi"
-    assert publish["if"] == "github.ref_type == 'tag'" and publish["needs"] == "build"
+    assert publish["if"] == "github.ref_type == 'tag'" and publish["needs"] == ["build", "wheels"]
+    assert jobs["wheels"]["permissions"] == {"contents": "read"}
     (last,) = (step for step in publish["steps"] if "pypi-publish" in step["uses"])
     assert last["with"] == {"attestations": True}
     assert any(step.get("run") == "make release" for step in jobs["build"]["steps"])
+
+
+def test_wheels_are_built_for_the_systems_that_ci_tests() -> None:
+    import tomllib
+
+    jobs = {name: read(GITHUB / "workflows" / f"{name}.yml")["jobs"] for name in ("ci", "release")}
+    tested = jobs["ci"]["test"]["strategy"]["matrix"]
+    built = jobs["release"]["wheels"]["strategy"]["matrix"]["system"]
+    assert {name.split("-")[0] for name in built} == {name.split("-")[0] for name in tested["system"]}
+    assert any("arm" in name for name in built) and any(
+        "cibuildwheel" in one["uses"] for one in jobs["release"]["wheels"]["steps"]
+    )
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["cibuildwheel"]
+    oldest = "cp" + tested["python"][0].replace(".", "")
+    assert {one.partition("-")[0] for one in settings["build"]} == {oldest}  # the stable API of that version
+    assert {"manylinux", "musllinux"} <= {one.partition("-")[2].rstrip("_*") for one in settings["build"]}
 
 
 # the image ------------------------------------------------------------------------------------------------------------
