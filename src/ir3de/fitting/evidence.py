@@ -20,9 +20,10 @@ from ir3de.scorers.ridge import add_grams, require_prompt_sums
 from ir3de.scorers.sparse import Numbers
 from ir3de.scorers.table import Table
 from ir3de.selectors import FEW_EXPERTS, Average, Ballots, EntropyTopK, Selector
-from ir3de.statistics.domain import unpack_triangle
+from ir3de.statistics.compact import unpack_triangle
 
-ENOUGH_PROMPTS = 1_000  # held out: further folds are not worth the solves of a discriminative fit
+ENOUGH_PROMPTS = 1_000  # held out: further folds are not worth the solves of a discriminative fit,
+MANY_PROMPTS = 2_000  # nor those of another one
 MANY_TOKENS = 64  # per column of the embedding: then a fold's token ridge takes A from all prompts
 
 Floats = npt.NDArray[np.float64]
@@ -273,10 +274,10 @@ def _score_logistic(parts: LogisticParts, scorer: Logistic, fold: Fold) -> Evide
     return found if pairs is None else found + mean_pair_rows(pairs, fold.views)
 
 
-def take_enough(folds: Sequence[Fold]) -> list[Fold]:
+def take_enough(folds: Sequence[Fold], enough: int = ENOUGH_PROMPTS) -> list[Fold]:
     """The first folds, until enough prompts are held out."""
     before = np.cumsum([0, *(int(fold.held.sum()) for fold in folds)])
-    return [fold for fold, held in zip(folds, before, strict=False) if held < ENOUGH_PROMPTS]
+    return [fold for fold, held in zip(folds, before, strict=False) if held < enough]
 
 
 def _sum_groups(rows: npt.NDArray[np.floating], groups: npt.NDArray[np.int64], count: int) -> Floats:

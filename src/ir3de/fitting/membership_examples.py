@@ -46,7 +46,8 @@ from ir3de.scorers.blend import Blend, Posterior, balance, find_factor, measure_
 from ir3de.scorers.ridge import PromptRidge, add_grams, require_prompt_sums
 from ir3de.scorers.subjects import Subjects
 from ir3de.scorers.table import FAMILIARITY_UNIT
-from ir3de.statistics.domain import Statistics, unpack_triangle
+from ir3de.statistics.compact import unpack_triangle
+from ir3de.statistics.domain import Statistics
 
 KNOWN_PROMPTS = 1_500  # of all experts together, half of them held out;
 NEIGHBOURS = 3_000  # more where subjects are known, a quarter of them held out: the others are compared with

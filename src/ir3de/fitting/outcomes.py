@@ -24,9 +24,10 @@ from ir3de.routing.valuation import ExpectedScores
 from ir3de.scorers.expectation import Shrinkage, Validation
 from ir3de.scorers.table import Table, check_experts
 from ir3de.selectors import Selector
+from ir3de.statistics.compact import read_only, triangle_indices, triangle_size
 from ir3de.statistics.contributions import Holding
 from ir3de.statistics.counting import GRAM_WINDOWS, MEAN_PARTS, window_means
-from ir3de.statistics.domain import PromptSums, Statistics, read_only, triangle_indices, triangle_size
+from ir3de.statistics.domain import PromptSums, Statistics
 from ir3de.statistics.outcomes import (
     EMPTY,
     LENGTH_PARTS,

@@ -20,7 +20,16 @@ from ir3de.fitting.calibration import (
     limit_calibration,
     measure_familiarity,
 )
-from ir3de.fitting.evidence import Comparison, Components, fit_tables, score_tables, score_views, take_enough
+from ir3de.fitting.evidence import (
+    ENOUGH_PROMPTS,
+    MANY_PROMPTS,
+    Comparison,
+    Components,
+    fit_tables,
+    score_tables,
+    score_views,
+    take_enough,
+)
 from ir3de.fitting.folds import Fold, make_folds
 from ir3de.fitting.membership import fit_membership
 from ir3de.policies import Calibration, Familiarity, Membership
@@ -138,7 +147,7 @@ class ConfidenceSetting:
     def hold_out(self) -> list[Fold]:
         domains, embedding, cap = self.domains, self.embedding, self.selector.cap
         folds = make_folds(domains, embedding, self.background, cap=cap) if len(domains) > 1 else []
-        return take_enough(folds) if isinstance(self.scorer, Logistic) else folds
+        return take_enough(folds, ENOUGH_PROMPTS if isinstance(self.scorer, Logistic) else MANY_PROMPTS)
 
     def _score(self, folds: Sequence[Fold], parts: Parts = None) -> Views:
         """The evidence of a blend and of a discriminative fit from parts, of others from tables."""

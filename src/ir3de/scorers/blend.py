@@ -15,7 +15,8 @@ from ir3de.errors import InputError
 from ir3de.scorers.arithmetic import BLOCK_ROWS, current, select_rows
 from ir3de.scorers.registry import Embeddings, Floats, check_strength
 from ir3de.scorers.ridge import PromptRidge, TokenRidge, is_part, remembers_grams
-from ir3de.statistics.domain import BUCKETS, Integers, Statistics
+from ir3de.statistics.compact import Integers
+from ir3de.statistics.domain import BUCKETS, Statistics
 
 MIN_PRIOR = 1e-100  # keeps the logarithm finite where a sharp prior rounds to 0
 

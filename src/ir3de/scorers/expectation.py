@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de.errors import InputError
-from ir3de.statistics.domain import ArrayFields
+from ir3de.statistics.compact import ArrayFields
 
 Floats = npt.NDArray[np.float64]
 

@@ -11,9 +11,13 @@ from ir3de.defaults import PROMPT_STRENGTH
 from ir3de.errors import InputError
 from ir3de.scorers.arithmetic import current, stage
 from ir3de.scorers.registry import Embeddings, Floats, check_strength
-from ir3de.statistics.domain import Integers, PromptSums, Statistics, pack_triangle, triangle_size, unpack_triangle
+from ir3de.statistics.compact import Integers, pack_triangle, triangle_size, unpack_triangle
+from ir3de.statistics.domain import PromptSums, Statistics
 
 MIN_REMEMBERED_WIDTH = 1_024  # of the embedding: for narrower ones the product is cheap
+GRAM_BLOCK = 1 << 14  # entries added at a time: they stay in the cache,
+GRAMS_AT_ONCE = 16  # of so many domains
+KEPT_BYTES = 1 << 29  # of all domains' Gram matrices: larger ones are computed again when they are needed
 GRAM, WHOLE = "gram", "whole"  # keys of `Statistics.derived`
 
 
@@ -131,12 +135,23 @@ def require_prompt_sums(domains: Sequence[Statistics]) -> list[PromptSums]:
 
 def add_grams(sums: Sequence[PromptSums], weights: Floats) -> Floats:
     """Σ_c w_c Σ x̄x̄ᵀ for each row of `weights` (k, C), as upper triangles: (k, h(h+1)/2)."""
-    total = np.zeros((len(weights), sums[0].gram.size))
-    scaled = np.empty(total.shape[1])  # reused: fresh pages cost as much as the sums
-    for own, column in zip(sums, weights.T.tolist(), strict=True):
-        for row, weight in zip(total, column, strict=True):
-            np.multiply(own.gram, weight * own.unit**2, out=scaled)
-            row += scaled
+    size = triangle_size(sums[0].width)
+    if 8 * size * len(sums) <= KEPT_BYTES:  # then a change need not compute those of all others again
+        for own in sums:
+            own.keep_whole("gram")
+    total, scaled = np.zeros((len(weights), size)), np.empty(GRAM_BLOCK)
+    for first in range(0, len(sums), GRAMS_AT_ONCE):
+        some = sums[first : first + GRAMS_AT_ONCE]
+        grams, scales = (
+            [own.gram for own in some],
+            weights[:, first : first + len(some)] * [own.unit**2 for own in some],
+        )
+        for begin in range(0, size, GRAM_BLOCK):
+            block = slice(begin, begin + GRAM_BLOCK)
+            for gram, factors in zip(grams, scales.T.tolist(), strict=True):
+                part = gram[block]
+                for row, factor in zip(total, factors, strict=True):
+                    row[block] += np.multiply(part, factor, out=scaled[: len(part)])
     return total
 
 

@@ -21,15 +21,8 @@ from ir3de.embedding import Embedding
 from ir3de.embedding.matrix import FixedPointRows
 from ir3de.errors import InputError
 from ir3de.files.atomic import count_cores
-from ir3de.statistics.domain import (
-    PromptSums,
-    Statistics,
-    check_threshold,
-    count_pairs,
-    freeze,
-    triangle_indices,
-    triangle_size,
-)
+from ir3de.statistics.compact import WindowRows, freeze, triangle_indices, triangle_size
+from ir3de.statistics.domain import PromptSums, Statistics, check_threshold, count_pairs
 from ir3de.statistics.sample import Sample, hash_text
 from ir3de.statistics.texts import hash_sources, read_text, refuse_table
 
@@ -253,16 +246,20 @@ def _sum_windows(
     """Sum groups of windows. A group is (times, first tokens, lengths): each of its windows counts `times` times."""
     positions = flat.astype(np.intp)  # once, not at every lookup
     width, windows = embedding.width, 0
-    vector, gram = np.zeros(width, np.int64), np.zeros(triangle_size(width), np.int64)
+    vector, is_few = np.zeros(width, np.int64), WindowRows.fits(sum(len(first) for _, first, _ in groups), width)
+    gram: Any = WindowRows.none(width) if is_few else np.zeros(triangle_size(width), np.int64)
     for times, first, size in groups:
         windows += times * len(first)
         for begin in range(0, len(first), GRAM_WINDOWS):
             block = slice(begin, begin + GRAM_WINDOWS)
             means = window_means(positions, first[block], size[block], embedding.stored.fixed_point)
             vector += times * means.sum(axis=0).astype(np.int64)
-            # Means are integers up to 2¹⁹. Sums of 1,024 products stay below 2⁵³, so float64 BLAS is exact.
-            _add_triangle(means.T @ means, times, gram)
-    return PromptSums(window, embedding.stored.unit / MEAN_PARTS, windows, freeze(vector), freeze(gram), freeze(pairs))
+            if is_few:
+                gram = gram + WindowRows(means.astype(np.int32), np.full(len(means), times))
+            else:  # means are integers up to 2¹⁹: sums of 1,024 products stay below 2⁵³, so float64 BLAS is exact
+                _add_triangle(means.T @ means, times, gram)
+    gram = gram if is_few else freeze(gram)
+    return PromptSums(window, embedding.stored.unit / MEAN_PARTS, windows, freeze(vector), gram, freeze(pairs))
 
 
 def _add_triangle(square: npt.NDArray[np.float64], times: int, packed: Indices) -> None:

@@ -13,8 +13,9 @@ A sample of the prompts may come with them. It is not part of the sums: equality
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field, fields, replace
-from functools import cached_property, lru_cache
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,9 +23,18 @@ import numpy.typing as npt
 
 from ir3de import kernel
 from ir3de.errors import InputError, MismatchError, name_embedding
+from ir3de.statistics.compact import (
+    ArrayFields,
+    Integers,
+    SparseCounts,
+    WindowRows,
+    freeze,
+    read_only,
+    triangle_size,
+    unpack_triangle,
+)
 from ir3de.statistics.sample import Sample
 
-Integers = npt.NDArray[np.int64]
 Ids = npt.NDArray[np.unsignedinteger]
 
 MAX_COUNT = 1 << 53  # of one token: beyond it a float64 is no longer exact
@@ -37,48 +47,6 @@ _LEFT, _RIGHT, _MIX = (np.array(factor, np.uint32) for factor in (0x9E3779B1, 0x
 _15, _16 = np.array(15, np.uint32), np.array(16, np.uint32)
 _LEFT_AND_RIGHT, _UINT32 = np.array([_LEFT, _RIGHT]), np.dtype(np.uint32)
 _multiply, _shift, _xor = np.multiply, np.right_shift, np.bitwise_xor
-
-
-class ArrayFields:
-    """A dataclass with arrays: equal if its compared fields are, and pickled by calling its constructor again."""
-
-    def __eq__(self, other: object) -> bool:
-        if type(self) is not type(other):
-            return False
-        names = [one.name for one in fields(self) if one.compare]  # type: ignore[arg-type]
-        return all(_is_equal(getattr(self, name), getattr(other, name)) for name in names)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), tuple(getattr(self, one.name) for one in fields(self) if one.init)  # type: ignore[arg-type]
-
-
-def _is_equal(one: object, other: object) -> bool:
-    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
-        return np.array_equal(one, other)  # type: ignore[arg-type]
-    return one is other or one == other
-
-
-def read_only(array: Integers) -> Integers:
-    """The array itself if it cannot be written to, else a read-only copy."""
-    part: object = array
-    while isinstance(part, np.ndarray):
-        if part.flags.writeable:
-            return freeze(array.copy())
-        part = part.base
-    return array
-
-
-def freeze(array: Integers) -> Integers:
-    """Make a new array read-only in place, so that `read_only` needs no copy."""
-    array.flags.writeable = False
-    return array
-
-
-def keep_at_least(counts: Integers, least: int) -> Integers:
-    """The counts with those below `least` set to zero."""
-    return freeze(np.where(counts >= least, counts, 0))
 
 
 def pair_buckets(ids: Ids) -> npt.NDArray[np.uint16]:
@@ -126,36 +94,6 @@ def within_prompts(tokens: int, starts: Integers, lengths: Integers) -> npt.NDAr
     return within
 
 
-def triangle_size(width: int) -> int:
-    """Entries in the upper triangle, diagonal included, of a width × width matrix."""
-    return width * (width + 1) // 2
-
-
-@lru_cache(maxsize=4)
-def triangle_indices(width: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Row and column of each entry of the upper triangle, row by row."""
-    return np.triu_indices(width)
-
-
-def unpack_triangle(packed: npt.NDArray[np.floating], width: int) -> npt.NDArray[np.float64]:
-    """The symmetric (h, h) matrix of an upper triangle."""
-    square, begin = np.empty((width, width)), 0
-    for row in range(width):  # lists of indices would be twice as large as the matrix
-        part = packed[begin : begin + width - row]
-        square[row, row:] = square[row:, row] = part
-        begin += len(part)
-    return square
-
-
-def pack_triangle(square: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """The upper triangle of a symmetric matrix, row by row."""
-    packed, begin = np.empty(triangle_size(len(square))), 0
-    for row, values in enumerate(square):
-        packed[begin : begin + len(square) - row] = values[row:]
-        begin += len(square) - row
-    return packed
-
-
 @dataclass(frozen=True, eq=False)
 class PromptSums(ArrayFields):
     """Σ 1, Σ x̄ and Σ x̄x̄ᵀ over a domain's windows, in integers.
@@ -169,21 +107,32 @@ class PromptSums(ArrayFields):
     windows: int
     vector: Integers  # (h,)  Σ x̄ / unit
     gram: Integers  # (h(h+1)/2,)  upper triangle of Σ x̄x̄ᵀ / unit², row by row
-    pairs: Integers | None = None  # (BUCKETS,)  how often each bucket of neighbouring tokens occurred
+    # (BUCKETS,)  how often each bucket of neighbouring tokens occurred
+    pairs: Integers | None = field(default_factory=lambda: None)
 
     def __post_init__(self) -> None:
+        given = vars(self)
+        for name in ("gram", "pairs"):
+            self.keep_compact(name, given[name] if isinstance(given[name], (WindowRows, SparseCounts)) else None)
         for name in ("vector", "gram", "pairs"):
-            if (values := getattr(self, name)) is not None:
-                object.__setattr__(self, name, read_only(values))
-        if self.pairs is not None and self.pairs.shape != (BUCKETS,):
-            raise InputError(f"prompt sums count pairs in {BUCKETS:,} buckets, found {self.pairs.size:,}")
-        if self.gram.shape != (size := triangle_size(self.width),):
-            raise InputError(f"prompt sums of width {self.width} need {size} Gram entries, found {self.gram.size}")
-        diagonal = self.gram[np.cumsum(np.r_[0, np.arange(self.width, 1, -1)])]
-        if self.windows < 0 or (diagonal < 0).any() or (self.pairs is not None and (self.pairs < 0).any()):
+            if given.get(name) is not None:
+                given[name] = read_only(given[name])
+        self._check({name: given[name] for name in ("vector", "gram", "pairs") if given.get(name) is not None})
+        if given.get("pairs") is not None:
+            self.keep_compact("pairs", SparseCounts.of(given["pairs"]))
+
+    def _check(self, given: Mapping[str, Integers]) -> None:
+        """Check arrays as they were given; a compact form was checked when it was made."""
+        pairs, gram = given.get("pairs"), given.get("gram")
+        if pairs is not None and pairs.shape != (BUCKETS,):
+            raise InputError(f"prompt sums count pairs in {BUCKETS:,} buckets, found {pairs.size:,}")
+        if gram is not None and gram.shape != (size := triangle_size(self.width),):
+            raise InputError(f"prompt sums of width {self.width} need {size} Gram entries, found {gram.size}")
+        none = np.zeros(0, np.int64)
+        diagonal = none if gram is None else gram[np.cumsum(np.r_[0, np.arange(self.width, 1, -1)])]
+        if self.windows < 0 or (diagonal < 0).any() or (pairs is not None and (pairs < 0).any()):
             raise InputError("prompt sums fell below zero: what was subtracted was never added")
-        parts = [part for part in (self.vector, self.gram, self.pairs) if part is not None]
-        if any(max(int(part.max(initial=0)), -int(part.min(initial=0))) > MAX_SUM for part in parts):
+        if any(max(int(part.max(initial=0)), -int(part.min(initial=0))) > MAX_SUM for part in given.values()):
             raise InputError("prompt sums overflow: they are beyond 2⁶². Collect fewer texts, or a histogram only")
 
     @property
@@ -214,9 +163,15 @@ class PromptSums(ArrayFields):
             self.unit,
             self.windows + sign * other.windows,
             freeze(self.vector + sign * other.vector),
-            freeze(self.gram + sign * other.gram),
+            self._combine_grams(other, sign),
             None if self.pairs is None or other.pairs is None else freeze(self.pairs + sign * other.pairs),
         )
+
+    def _combine_grams(self, other: PromptSums, sign: int) -> Any:
+        own, theirs = self.find_compact("gram"), other.find_compact("gram")
+        if sign > 0 and own and theirs and WindowRows.fits(len(own.times) + len(theirs.times), self.width):
+            return own + theirs
+        return freeze(self.gram + sign * other.gram)
 
     def pairs_at_least(self, count: int) -> PromptSums:
         """The same sums, without the buckets of pairs that occurred less often."""
@@ -244,6 +199,10 @@ class Statistics(ArrayFields):
     derived: dict[str, Any] = field(default_factory=dict, init=False, compare=False)  # a cache, not pickled
 
     def __post_init__(self) -> None:
+        given = vars(self)["histogram"]
+        if isinstance(given, SparseCounts):  # checked when it was made
+            self.keep_compact("histogram", given)
+            return
         object.__setattr__(self, "histogram", read_only(self.histogram))
         if not np.issubdtype(self.histogram.dtype, np.integer):
             raise InputError(f"a histogram counts in whole numbers, found {self.histogram.dtype}")
@@ -251,6 +210,7 @@ class Statistics(ArrayFields):
             raise InputError("statistics fell below zero: what was subtracted was never added")
         if (most := int(self.histogram.max(initial=0))) > MAX_COUNT:
             raise InputError(f"counts overflow: a token occurs {most:,} times, and at most {MAX_COUNT:,} are exact")
+        self.keep_compact("histogram", SparseCounts.of(self.histogram))
 
     @cached_property
     def tokens(self) -> int:
@@ -341,6 +301,11 @@ def describe_other_embedding(what: str, one: Any, other: Any) -> str:
     """The error that two of a kind, with `fingerprint` and `embedding_version`, are of different embeddings."""
     names = [name_embedding(part.fingerprint, part.embedding_version) for part in (one, other)]
     return f"{what} of {names[0]} cannot be combined with those of {names[1]}: collect both with the same embedding"
+
+
+def keep_at_least(counts: Integers, least: int) -> Integers:
+    """The counts with those below `least` set to zero."""
+    return freeze(np.where(counts >= least, counts, 0))
 
 
 def check_threshold(count: object) -> int:

@@ -13,7 +13,8 @@ from ir3de import files
 from ir3de.embedding.readers import find_version
 from ir3de.errors import ArtifactError, InputError, MismatchError
 from ir3de.files.tensors import from_safetensors, map_tensors, to_safetensors
-from ir3de.statistics.domain import BUCKETS, MAX_COUNT, PromptSums, Statistics, freeze
+from ir3de.statistics.compact import freeze
+from ir3de.statistics.domain import BUCKETS, MAX_COUNT, PromptSums, Statistics
 from ir3de.statistics.outcomes import Outcomes, OutcomeSample, OutcomeSums, ScoredPrompt
 from ir3de.statistics.sample import COLUMNS, Sample
 

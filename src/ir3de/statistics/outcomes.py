@@ -22,7 +22,8 @@ from typing import Any
 import numpy as np
 
 from ir3de.errors import InputError, MismatchError
-from ir3de.statistics.domain import ArrayFields, Integers, PromptSums, describe_other_embedding, read_only
+from ir3de.statistics.compact import ArrayFields, Integers, read_only
+from ir3de.statistics.domain import PromptSums, describe_other_embedding
 from ir3de.statistics.sample import hash_text
 
 MAX_PROMPTS = 2_048  # of each model

@@ -1,0 +1,77 @@
+"""Statistics of few prompts are kept small: the same integers, digests and bits as if they were not."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+import tiny
+from ir3de import Statistics
+from ir3de.scorers import ridge
+from ir3de.statistics.compact import SparseCounts, WindowRows
+from laws import counted
+
+FEW = tiny.embedding().width // 4  # windows
+TEXTS = tiny.sentences("law", 6 * FEW)
+
+
+def rows_of(statistics: Statistics) -> WindowRows | None:
+    assert statistics.sums is not None
+    found: WindowRows | None = statistics.sums.find_compact("gram")
+    return found
+
+
+def make_whole(statistics: Statistics) -> Statistics:
+    assert statistics.sums is not None
+    statistics.sums.keep_whole("gram")
+    return statistics
+
+
+def test_few_windows_are_kept_and_many_are_summed() -> None:
+    few, many = counted(TEXTS[:FEW]), counted(TEXTS)
+    assert rows_of(few) is not None and rows_of(many) is None
+    parts = [counted(TEXTS[begin : begin + FEW]) for begin in range(0, len(TEXTS), FEW)]
+    total = sum(parts[1:], start=parts[0])
+    assert rows_of(total) is None
+    assert total == many and total.digest == many.digest
+    assert total - parts[0] == sum(parts[2:], start=parts[1])
+
+
+@pytest.mark.parametrize("subsample", [1, 2])
+def test_what_is_kept_small_reads_as_the_whole(subsample: int) -> None:
+    small, whole = (counted(TEXTS[:FEW], subsample=subsample) for _ in range(2))
+    assert rows_of(small) is not None and rows_of(make_whole(whole)) is None
+    assert small == whole and small.digest == whole.digest
+    mixed = small + counted(TEXTS[:1])  # windows that count differently often
+    assert mixed == make_whole(whole) + counted(TEXTS[:1])
+    assert small.sums is not None
+    assert not small.sums.gram.flags.writeable and not small.histogram.flags.writeable
+
+
+def test_small_statistics_stay_small_when_they_are_pickled() -> None:
+    small = counted(TEXTS[:FEW])
+    again = pickle.loads(pickle.dumps(small))
+    assert again == small and rows_of(again) is not None
+
+
+def test_a_fit_has_the_same_bits_whether_matrices_are_kept_or_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = [counted(tiny.sentences(name, FEW + place)) for place, name in enumerate(tiny.DOMAINS)]
+    sums, weights = ridge.require_prompt_sums(own), np.linspace(0.1, 1.0, 2 * len(own)).reshape(2, -1)
+    monkeypatch.setattr(ridge, "KEPT_BYTES", 0)
+    monkeypatch.setattr(ridge, "GRAMS_AT_ONCE", 2)
+    computed = ridge.add_grams(sums, weights)
+    assert rows_of(own[0]) is not None
+    monkeypatch.undo()
+    kept = ridge.add_grams(sums, weights)
+    assert rows_of(own[0]) is None
+    assert np.array_equal(computed, kept)
+
+
+def test_counts_that_are_mostly_zero_are_kept_sparse() -> None:
+    rng = np.random.default_rng(0)
+    sparse, dense = np.zeros(1_000, np.int64), rng.integers(0, 9, 1_000)
+    sparse[rng.choice(1_000, 50)] = rng.integers(1, 1 << 50, 50)
+    found = SparseCounts.of(sparse)
+    assert found is not None and np.array_equal(found.restore(), sparse)
+    assert SparseCounts.of(dense) is None
+    assert SparseCounts.of(np.zeros(3, np.int64)) is not None
