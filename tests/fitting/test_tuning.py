@@ -21,7 +21,7 @@ from ir3de.fitting.folds import Fold, HeldOutPrompts, make_folds, mean_pair_rows
 from ir3de.fitting.tuning import ConfidenceSetting, choose
 from ir3de.policies import Calibration
 from ir3de.scorers import Blend, Posterior
-from ir3de.scorers.arithmetic import using
+from ir3de.scorers.arithmetic import FITS, using
 from ir3de.scorers.blend import BlendParts, balance_counts, log_evidence, token_weight
 from ir3de.statistics.domain import pair_buckets
 from ir3de.statistics.sample import Sample
@@ -242,6 +242,17 @@ def test_tuning_reports_every_trial(prompt_sums: bool) -> None:
     assert tried == [("trials", done, tried[0][2]) for done in range(len(trials) + 1)]
     assert tried[0][2] >= len(trials)
     assert all(report[0] == "trials" for report in reports[: reports.index(tried[-1])][reports.index(tried[0]) :])
+
+
+@pytest.mark.parametrize("tune", [False, True])
+def test_discriminative_fits_report_how_far_they_are(tune: bool) -> None:
+    reports: list[tuple[str, int, int]] = []
+    with using(progress=lambda *report: reports.append(report)):
+        Router.fit(tiny.domain_texts(20), embedding=tiny.embedding(), tune=tune)
+    done = [report[1] for report in reports if report[0] == FITS]
+    of = {report[2] for report in reports if report[0] == FITS}
+    assert len(of) == 1 and done == sorted(done) and done[-1] <= of.pop()
+    assert len(set(done)) > done[-1] // 100 >= 3  # several steps of each fit
 
 
 def test_each_trial_says_what_it_needed_and_what_it_had() -> None:

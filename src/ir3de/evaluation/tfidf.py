@@ -112,12 +112,12 @@ class _Texts:
     def project(self, W: Numbers, room: Numbers | None = None) -> Numbers:
         return self.matrix.multiply(W)
 
-    def gather(self, R: Numbers) -> Numbers:
-        return self.matrix.multiply_transposed(R)
+    def gather(self, R: Numbers, out: Numbers) -> Numbers:
+        return self.matrix.multiply_transposed(R, out)
 
     def precondition(self, weights: Numbers, penalty: float) -> Preconditioner:
         diagonal = (1.0 / (penalty + self.matrix.sum_squares(weights))).astype(np.float32)[:, None]
-        return lambda q: q * diagonal
+        return lambda q, out: np.multiply(q, diagonal, out=out)
 
 
 def _begin(rows: Indices, count: int) -> Indices:

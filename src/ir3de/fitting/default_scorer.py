@@ -20,6 +20,7 @@ from ir3de.fitting.evidence import Comparison, take_enough
 from ir3de.fitting.folds import Deal, Fold, make_folds
 from ir3de.fitting.tuning import Choice, ConfidenceModel, ConfidenceSetting, Parts, Trial, fit_confidence
 from ir3de.scorers import Blend, Scorer
+from ir3de.scorers.arithmetic import fits
 from ir3de.scorers.blend import BlendParts
 from ir3de.scorers.logistic import Logistic, LogisticParts
 from ir3de.scorers.solver import ConvergenceError
@@ -63,9 +64,10 @@ def choose_default(
     folds = make_folds(domains, embedding, background, cap=selector.cap)
     if not folds:
         return take_closed_form("there are too few prompts to hold any out")
-    parts = LogisticParts(domains, embedding.rows, blend)
+    parts, enough = LogisticParts(domains, embedding.rows, blend), take_enough(folds)
     try:
-        choice = _choose(Comparison(parts, take_enough(folds)), _compare_hard(domains, embedding, selector), selector)
+        with fits(len(enough) + 2):  # of the folds, the hard one, and all prompts
+            choice = _choose(Comparison(parts, enough), _compare_hard(domains, embedding, selector), selector)
     except ConvergenceError as error:
         return take_closed_form(str(error))
     if isinstance(choice.scorer, Blend):  # its confidence comes from all folds, as that of a given scorer does
@@ -86,22 +88,23 @@ def try_discriminative(choice: Choice, embedding: Embedding, background: Statist
     parts, average = LogisticParts(domains, embedding.rows, known), Average(cap=cap)
     comparison = Comparison(parts, folds)
     usual, best = comparison.usual, next(trial for trial in choice.trials if trial.chosen)
-    fits = (usual, *(replace(usual, strength=usual.strength * times) for times in (1 / 3, 3.0)))
-    fits += (replace(usual, means=2 * usual.means), replace(usual, pairs=2 * usual.pairs))
+    tried = (usual, *(replace(usual, strength=usual.strength * times) for times in (1 / 3, 3.0)))
+    tried += (replace(usual, means=2 * usual.means), replace(usual, pairs=2 * usual.pairs))
     leads = {usual.closed: MIN_LEAD_OF_LOGISTIC, **CLOSED_WEIGHTS}
     views: dict[Scorer, Views] = {}
     trials: list[Trial] = []
     default = comparison.score(best.scorer, best.selector).correctness
-    for fit in fits:
-        for weight in leads:
-            scorer = replace(fit, closed=weight)
-            try:
-                views[scorer] = comparison.score(scorer)
-            except ConvergenceError:  # the others may converge
-                break
-            measured = views[scorer]
-            trial = replace(Trial.measure(scorer, average, measured), window=best.window)
-            trials.append(trial.with_lead(measured.correctness - default, measured.weights, leads[weight]))
+    with fits(len(tried) * len(folds)):
+        for fit in tried:
+            for weight in leads:
+                scorer = replace(fit, closed=weight)
+                try:
+                    views[scorer] = comparison.score(scorer)
+                except ConvergenceError:  # the others may converge
+                    break
+                measured = views[scorer]
+                trial = replace(Trial.measure(scorer, average, measured), window=best.window)
+                trials.append(trial.with_lead(measured.correctness - default, measured.weights, leads[weight]))
     clear = [trial for trial in trials if trial.lead >= trial.required_lead]
     if not clear:
         return replace(choice, trials=_sort((*choice.trials, *trials)))
@@ -111,9 +114,9 @@ def try_discriminative(choice: Choice, embedding: Embedding, background: Statist
         parts.fit(found.scorer)
     except ConvergenceError:
         return replace(choice, trials=_sort((*choice.trials, *trials)))
-    tried = [replace(trial, chosen=trial is found) for trial in (*choice.trials, *trials)]
+    every = [replace(trial, chosen=trial is found) for trial in (*choice.trials, *trials)]
     confidence = fit_confidence(folds, views[found.scorer])
-    return Choice(found.scorer, average, domains, confidence, _sort(tried), parts)
+    return Choice(found.scorer, average, domains, confidence, _sort(every), parts)
 
 
 def _sort(trials: Sequence[Trial]) -> tuple[Trial, ...]:

@@ -170,8 +170,14 @@ class _Vectors:
     def project(self, W: Numbers, room: Numbers | None = None) -> Numbers:
         return self.dense @ W
 
-    def gather(self, R: Numbers) -> Numbers:
-        return self.dense.T @ R
+    def gather(self, R: Numbers, out: Numbers) -> Numbers:
+        return np.matmul(self.dense.T, R, out=out)
 
     def precondition(self, weights: Numbers, penalty: float) -> Preconditioner:
-        return DenseInverse.build(self.dense * np.sqrt(weights)[:, None], penalty).multiply
+        inverse = DenseInverse.build(self.dense * np.sqrt(weights)[:, None], penalty)
+
+        def multiply(q: Numbers, out: Numbers) -> Numbers:
+            out[:] = inverse.multiply(q)
+            return out
+
+        return multiply

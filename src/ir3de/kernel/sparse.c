@@ -2,15 +2,44 @@
 #include "native.h"
 
 #define AHEAD 12 /* entries whose rows are fetched before they are needed */
+#define WIDEST 64 /* columns of a row that are summed at a time, in registers, */
+#define LONG 256  /* unless there are more than these: then rows are read from end to end */
 
-/* total += factor * row */
-#define ADD_ROW(total, row, factor, columns) \
-    do { \
-        float *const to = (total); \
-        const float *const from = (row); \
-        Py_ssize_t column; \
-        for (column = 0; column < (columns); column++) to[column] += (factor) * from[column]; \
-    } while (0)
+#if defined(__GNUC__) || defined(__clang__)
+typedef float Eight __attribute__((vector_size(32), aligned(4), may_alias));
+#define EIGHT(address) (*(Eight *)(address))
+#endif
+
+#ifdef EIGHT
+/* 64 columns of one row of X W. */
+INLINE void multiply_widest(const int64_t *places, const float *values, int64_t entries, const float *dense,
+                            float *total, Py_ssize_t columns)
+{
+    Eight sums[WIDEST / 8] = {{0.0f}};
+    int64_t entry;
+    int eight;
+    for (entry = 0; entry < entries; entry++) {
+        const float *const row = dense + places[entry] * columns;
+        for (eight = 0; eight < WIDEST / 8; eight++) sums[eight] += values[entry] * EIGHT(row + 8 * eight);
+    }
+    for (eight = 0; eight < WIDEST / 8; eight++) EIGHT(total + 8 * eight) = sums[eight];
+}
+
+/* Two times 8 columns of one, which may overlap: then both have the same sums. */
+INLINE void multiply_two(const int64_t *places, const float *values, int64_t entries, const float *dense, float *total,
+                         Py_ssize_t columns, Py_ssize_t one, Py_ssize_t other)
+{
+    Eight first = {0.0f}, second = {0.0f};
+    int64_t entry;
+    for (entry = 0; entry < entries; entry++) {
+        const float *const row = dense + places[entry] * columns;
+        first += values[entry] * EIGHT(row + one);
+        second += values[entry] * EIGHT(row + other);
+    }
+    EIGHT(total + one) = first;
+    EIGHT(total + other) = second;
+}
+#endif
 
 /* out = X W, where X has a row for each of `starts` but the last. */
 INLINE void multiply_rows(const int64_t *starts, const int64_t *places, const float *values, const float *dense,
@@ -19,12 +48,27 @@ INLINE void multiply_rows(const int64_t *starts, const int64_t *places, const fl
     const int64_t last = starts[rows];
     Py_ssize_t row;
     for (row = 0; row < rows; row++) {
+        const int64_t begin = starts[row], entries = starts[row + 1] - begin;
         float *const total = out + row * columns;
+        Py_ssize_t column = 0;
         int64_t entry;
+        for (entry = begin + AHEAD; entry < begin + entries + AHEAD && entry < last; entry++)
+            PREFETCH(dense + places[entry] * columns);
+#ifdef EIGHT
+        for (; columns <= LONG && column + WIDEST <= columns; column += WIDEST)
+            multiply_widest(places + begin, values + begin, entries, dense + column, total + column, columns);
+        for (; columns >= 8 && columns <= LONG && column < columns; column += 16) {
+            const Py_ssize_t one = column + 8 <= columns ? column : columns - 8;
+            const Py_ssize_t other = column + 16 <= columns ? column + 8 : columns - 8;
+            multiply_two(places + begin, values + begin, entries, dense, total, columns, one, other);
+        }
+#endif
+        if (column >= columns) continue;
         memset(total, 0, (size_t)columns * sizeof(float));
-        for (entry = starts[row]; entry < starts[row + 1]; entry++) {
-            if (entry + AHEAD < last) PREFETCH(dense + places[entry + AHEAD] * columns);
-            ADD_ROW(total, dense + places[entry] * columns, values[entry], columns);
+        for (entry = begin; entry < begin + entries; entry++) {
+            const float *const other = dense + places[entry] * columns;
+            const float value = values[entry];
+            for (column = 0; column < columns; column++) total[column] += value * other[column];
         }
     }
 }
@@ -39,8 +83,20 @@ INLINE void scatter_rows(const int64_t *starts, const int64_t *places, const flo
         const float *const own = dense + row * columns;
         int64_t entry;
         for (entry = starts[row]; entry < starts[row + 1]; entry++) {
+            float *const total = out + places[entry] * columns;
+            const float value = values[entry];
+            Py_ssize_t column;
             if (entry + AHEAD < last) PREFETCH(out + places[entry + AHEAD] * columns);
-            ADD_ROW(out + places[entry] * columns, own, values[entry], columns);
+#ifdef EIGHT
+            if (columns >= 8 && columns <= 16) { /* both are read before either is written: they may overlap */
+                const Eight first = EIGHT(total) + value * EIGHT(own);
+                const Eight second = EIGHT(total + columns - 8) + value * EIGHT(own + columns - 8);
+                EIGHT(total) = first;
+                EIGHT(total + columns - 8) = second;
+                continue;
+            }
+#endif
+            for (column = 0; column < columns; column++) total[column] += value * own[column];
         }
     }
 }

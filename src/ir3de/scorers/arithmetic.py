@@ -28,7 +28,8 @@ Ids = npt.NDArray[np.intp]
 F = TypeVar("F", np.float32, np.float64)
 Progress: TypeAlias = "Callable[[str, int, int], None]"  # stage, rows done, rows in all
 
-TRIALS = "trials"  # the stage that tuning reports; all others report rows
+TRIALS = "trials"  # the stage that tuning reports
+FITS = "fits, in %"  # that of discriminative fits, each of which has 100; all others report rows
 BLOCK_ROWS = 4_096  # of E in one symmetric product: bounds the memory, and is enough for BLAS
 CACHED_ROWS = 128  # of E converted to float64 at a time: they stay in the cache
 
@@ -147,6 +148,8 @@ _current: ContextVar[Arithmetic] = ContextVar("arithmetic")
 _progress: ContextVar[Progress | None] = ContextVar("progress", default=None)
 _stage_advance: ContextVar[Callable[[int], None] | None] = ContextVar("stage", default=None)
 
+_fit_advance: ContextVar[Callable[[int], None]] = ContextVar("fits", default=lambda more: None)
+
 _NUMPY = NumpyArithmetic()
 
 
@@ -198,6 +201,30 @@ def steps(doing: str, count: int) -> Iterator[Callable[[int], None]]:
             yield advance
         finally:
             _stage_advance.reset(token)
+
+
+@contextmanager
+def fits(count: int) -> Iterator[None]:
+    """Report the progress of so many discriminative fits."""
+    with steps(FITS, 100 * count) as advance:
+        token = _fit_advance.set(advance)
+        try:
+            yield
+        finally:
+            _fit_advance.reset(token)
+
+
+def report_fit() -> Callable[[float], None]:
+    """A function that takes the share of a discriminative fit that is done, from 0 to 1, and reports it."""
+    advance, done = _fit_advance.get(), 0
+
+    def report(share: float) -> None:
+        nonlocal done
+        now = max(done, int(100 * share))
+        advance(now - done)
+        done = now
+
+    return report
 
 
 TOLERANCE = 1e-8  # of the largest score

@@ -170,13 +170,12 @@ class Features:
         table[tokens:] = W[tokens:split]
         return self.sparse.multiply(table)
 
-    def gather(self, R: Numbers) -> Numbers:
-        """XᵀR: (features, C)."""
-        found = np.empty((self.width, R.shape[1]), np.float32)
+    def gather(self, R: Numbers, out: Numbers) -> Numbers:
+        """XᵀR: (features, C), written into `out`."""
         split = self.sparse.width
-        self.sparse.multiply_transposed(R, out=found[:split])
-        np.matmul(self.vectors.T, found[: len(self.vectors)], out=found[split:])
-        return found
+        self.sparse.multiply_transposed(R, out=out[:split])
+        np.matmul(self.vectors.T, out[: len(self.vectors)], out=out[split:])
+        return out
 
     def precondition(self, weights: Numbers, penalty: float) -> Preconditioner:
         """M⁻¹ of the Hessian: exact for the dense features, the diagonal alone for the sparse ones."""
@@ -184,11 +183,10 @@ class Features:
         inverse = DenseInverse.build(self.dense * np.sqrt(weights)[:, None], penalty)
         split = len(diagonal)
 
-        def multiply(q: Numbers) -> Numbers:
-            found = np.empty_like(q)
-            np.multiply(q[:split], diagonal, out=found[:split])
-            found[split:] = inverse.multiply(q[split:])
-            return found
+        def multiply(q: Numbers, out: Numbers) -> Numbers:
+            np.multiply(q[:split], diagonal, out=out[:split])
+            out[split:] = inverse.multiply(q[split:])
+            return out
 
         return multiply
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
@@ -10,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de.errors import InputError
-from ir3de.scorers.arithmetic import softmax
+from ir3de.scorers.arithmetic import report_fit, softmax
 from ir3de.scorers.sparse import Indices, Numbers
 
 # of √(∇ᵀM⁻¹∇), as a share of its value at the start: more steps hardly change the held-out accuracy
@@ -22,7 +23,7 @@ MEMORY_STEPS = 6  # past steps that L-BFGS uses
 SLOPE_SHARE = 0.3  # a step ends where the slope along it has fallen to this share of its start
 MAX_STEP_TRIALS = 20  # of the length of one step; one or two are usual
 
-Preconditioner: TypeAlias = Callable[[Numbers], Numbers]  # M⁻¹q
+Preconditioner: TypeAlias = Callable[[Numbers, Numbers], Numbers]  # M⁻¹q, written into the second array
 
 
 class ConvergenceError(InputError):
@@ -44,8 +45,8 @@ class Design(Protocol):
     def project(self, W: Numbers, room: Numbers | None = None) -> Numbers:
         """X W: (n, C). `room` has the shape of W, and may be overwritten."""
 
-    def gather(self, R: Numbers) -> Numbers:
-        """XᵀR: (features, C)."""
+    def gather(self, R: Numbers, out: Numbers) -> Numbers:
+        """XᵀR: (features, C), written into `out`."""
 
     def precondition(self, weights: Numbers, penalty: float) -> Preconditioner:
         """M⁻¹ for M near Xᵀ diag(weights) X + penalty · I."""
@@ -83,11 +84,14 @@ def minimise(design: Design, experts: int, weights: Numbers, penalty: float, tol
     problem = _Problem(design, weights, np.float32(penalty))
     precondition = design.precondition(weights / np.float32(experts), penalty)
     W, Z = np.zeros((design.width, experts), np.float32), np.zeros((len(design), experts), np.float32)
-    room = np.empty_like(W)  # memory is taken once: fresh pages cost as much as a pass over them
-    gradient = problem.gradient(W, np.full(Z.shape, 1.0 / experts, np.float32), room)
-    q = precondition(gradient)
+    # Memory is taken once: fresh pages cost as much as a pass over them.
+    room, gradient, q, after, q_after = (np.empty_like(W) for _ in range(5))
+    problem.find_gradient(W, np.full(Z.shape, 1.0 / experts, np.float32), gradient, room)
+    precondition(gradient, q)
     start = _dot(gradient, q) ** 0.5
+    report = report_fit()
     if start <= NOTHING:  # one expert, or prompts that all experts share
+        report(1.0)
         return W
     history = History(gradient.size)
     for _ in range(MAX_STEPS):
@@ -98,15 +102,17 @@ def minimise(design: Design, experts: int, weights: Numbers, penalty: float, tol
         dZ *= np.float32(t)
         W += step
         Z += dZ
-        after = problem.gradient(W, p, room)
-        q_after = precondition(after)
+        problem.find_gradient(W, p, after, room)
+        precondition(after, q_after)
         size = max(0.0, _dot(after, q_after)) ** 0.5
         if not np.isfinite(size):
             break
         if size <= tolerance * start:
+            report(1.0)
             return W
+        report(min(0.99, math.log(max(1.0, start / size)) / -math.log(tolerance)) if tolerance > 0 else 0.0)
         history.add(step, gradient, after, q, q_after, t * slope)
-        gradient, q = after, q_after
+        gradient, after, q, q_after = after, gradient, q_after, q
     return None
 
 
@@ -136,13 +142,12 @@ class _Problem:
     weights: Numbers  # (n,)  w_i
     penalty: np.float32
 
-    def gradient(self, W: Numbers, p: Numbers, room: Numbers) -> Numbers:
-        """Xᵀ diag(w)(p − y) + penalty · W. The probabilities p and `room` are overwritten."""
+    def find_gradient(self, W: Numbers, p: Numbers, out: Numbers, room: Numbers) -> None:
+        """Xᵀ diag(w)(p − y) + penalty · W, written into `out`. The probabilities p and `room` are overwritten."""
         p[np.arange(len(p)), self.design.experts] -= 1.0
         p *= self.weights[:, None]
-        found = self.design.gather(p)
-        found += np.multiply(W, self.penalty, out=room)
-        return found
+        self.design.gather(p, out)
+        out += np.multiply(W, self.penalty, out=room)
 
     def find_step_length(
         self, W: Numbers, Z: Numbers, step: Numbers, dZ: Numbers, enough: float
