@@ -26,6 +26,7 @@ from ir3de.routing.compiled import decide_ids, list_probabilities
 from ir3de.routing.consulting import is_unsure
 from ir3de.routing.decision import Decision, require_content
 from ir3de.routing.explanation import Explanation
+from ir3de.routing.messages import MAX_GENERIC_CHARS
 from ir3de.routing.words import Flips, find_flips
 from ir3de.scorers import Scorer
 from ir3de.scorers.arithmetic import on_device
@@ -264,7 +265,9 @@ class Router(RouterFacts):
         `consult=True` always does, and raises an error where there is no encoder.
         """
         compiled = self._compiled
-        made = require_content(compiled.decide_one(self._encode(text, compiled.cap), self._unknown, weights), text)
+        made = compiled.decide_one(self._encode(text, compiled.cap), self._unknown, weights)
+        if len(text) <= MAX_GENERIC_CHARS:
+            made = require_content(made, text)
         if consult is None and (compiled.rules.opinion is None or not is_unsure(made, text)):
             return made
         return ask_encoder(compiled.rules, [made], [text], weights, consult)[0]

@@ -5,6 +5,9 @@ for tallies and counts. Everything else asks here: nothing else imports the comp
 with one engine keeps it.
 
 Set IR3DE_KERNEL=numpy to compute without it.
+
+>>> engine.name in ("native", "numpy")
+True
 """
 
 from __future__ import annotations
@@ -16,9 +19,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from ir3de.kernel.interfaces import Look, Reader, Subjects, Tables
+    from ir3de.kernel.interfaces import Look as Look
+    from ir3de.kernel.interfaces import Reader as Reader
+    from ir3de.kernel.interfaces import Subjects as Subjects
+    from ir3de.kernel.interfaces import Tables as Tables
 
-    __all__ = ["Look", "Reader", "Subjects", "Tables", "engine", "load", "native"]
+__all__ = ["VARIABLE", "Engine", "engine"]
 
 KERNEL_VERSION = 2  # the same as in native.h: a module that was compiled from other sources is not used
 VARIABLE = "IR3DE_KERNEL"

@@ -118,18 +118,25 @@ static void measure(const Subjects *self, const double *sums, double tokens, Py_
 }
 
 /* Whether the subjects leave the log-odds above the limit, without the centroids of the other experts: the contrast is at
-   least that of the best expert. Most prompts do not even need those of the background. */
+   least that of the best expert. Most prompts need neither the background nor all centroids of that expert. */
 static int is_near(const Look *look, const double *sums, double tokens, Py_ssize_t best, double odds)
 {
     const Subjects *self = look->subjects;
     const Py_ssize_t *bounds = self->bounds, last = self->experts;
-    double scale = find_scale(self, sums, tokens), background;
-    double own = find_nearest(self, sums, tokens, bounds[best], bounds[best + 1]);
-    if (look->contrast < 0) return 0;
-    odds += look->nearness * cut(self, (own * scale - self->means[0]) / self->spreads[0]);
-    if (odds + look->contrast * self->farthest > look->safety) return 1;
+    const double scale = find_scale(self, sums, tokens), lowest = look->contrast * self->farthest;
+    double own = 0.0, near = 0.0, background;
+    Py_ssize_t from, to;
+    if (look->contrast < 0 || look->nearness < 0) return 0;
+    for (from = bounds[best]; from < bounds[best + 1]; from = to) {
+        double found;
+        to = (from / STEP + 1) * STEP < bounds[best + 1] ? (from / STEP + 1) * STEP : bounds[best + 1];
+        found = find_nearest(self, sums, tokens, from, to);
+        if (from == bounds[best] || found > own) own = found;
+        near = look->nearness * cut(self, (own * scale - self->means[0]) / self->spreads[0]);
+        if (odds + near + lowest > look->safety) return 1;
+    }
     background = find_nearest(self, sums, tokens, bounds[last], bounds[last + 1]);
-    odds += look->contrast * cut(self, ((own - background) * scale - self->means[1]) / self->spreads[1]);
+    odds += near + look->contrast * cut(self, ((own - background) * scale - self->means[1]) / self->spreads[1]);
     return odds > look->safety;
 }
 

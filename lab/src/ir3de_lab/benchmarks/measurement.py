@@ -13,6 +13,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from ir3de.kernel import engine
+
 
 @dataclass(frozen=True)
 class Figure:
@@ -92,6 +94,7 @@ def circumstances() -> dict[str, Any]:
         "machine": platform.machine(),
         "python": platform.python_version(),
         **{name: package_version(name) for name in ("ir3de", "numpy", "tokenizers", "tokie", "torch")},
+        "kernel": engine.name,
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
     }
 

@@ -5,6 +5,8 @@ Every figure is taken in one run with the thing it is compared to, the two takin
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -21,6 +23,7 @@ import numpy as np
 from ir3de import Router
 from ir3de.embedding import Embedding
 from ir3de.errors import IR3DEError
+from ir3de.kernel import VARIABLE, engine
 from ir3de.scorers import Blend, PromptRidge, TokenRidge
 from ir3de.statistics import Statistics, collect
 from ir3de_lab.benchmarks.measurement import Figure, median_ratio, side_by_side
@@ -55,6 +58,7 @@ def routing(
     near = np.argsort(np.abs(lengths.astype(np.int64) - tokens), kind="stable")[:1_000]
     prompts = [texts[int(i)] for i in near]
     figures, raw = _route_figures(router, with_pairs, prompts, bars=(2.0, 3.0))
+    figures = [*_engine_figures({"default": Router.fit(router.statistics), "closed form": router}, prompts), *figures]
     reference, routed = side_by_side(
         lambda: [tokenizer.reference.encode(prompt, add_special_tokens=False) for prompt in prompts],
         lambda: [router.route(prompt) for prompt in prompts],
@@ -112,6 +116,42 @@ def _route_figures(
         Figure(label, median_ratio(route, bare), "×", bars[0], False, raw),
         Figure(f"{label}, with pairs", median_ratio(paired, bare), "×", bars[1], False, raw),
     ], raw
+
+
+def _engine_figures(routers: Mapping[str, Router], prompts: Corpus) -> list[Figure]:
+    """Each router against the bare tokenizer call, by the native kernel and by numpy, each in a process of its own."""
+    figures = []
+    with tempfile.TemporaryDirectory() as folder:
+        texts = Path(folder, "prompts.json")
+        texts.write_text(json.dumps(list(prompts)), encoding="utf-8")
+        for name, router in routers.items():
+            saved = router.save(Path(folder, name), serving=True)
+            script = f"from ir3de_lab.benchmarks import speed; speed.print_ratio({str(saved)!r}, {str(texts)!r})"
+            for wanted in ("native", "numpy"):
+                done = subprocess.run(
+                    [sys.executable, "-P", "-c", script],
+                    env={**os.environ, VARIABLE: wanted},
+                    check=True,
+                    capture_output=True,
+                )
+                raw = json.loads(done.stdout)
+                if raw["engine"] == wanted:  # where there is no kernel, numpy is measured once
+                    label = f"route one prompt / bare fast tokenizer call, {name}, {wanted}"
+                    figures.append(Figure(label, raw["ratio"], "×", None, False, raw))
+    return figures
+
+
+def print_ratio(folder: str, texts: str) -> None:
+    """Route prompts with the engine of this process, and print the ratio to the bare tokenizer call, as JSON."""
+    router, prompts = Router.load(folder), json.loads(Path(texts).read_text(encoding="utf-8"))
+    encode = router.tokenizer.fast_engine.encode
+    bare, route = side_by_side(
+        lambda: [encode(prompt, False) for prompt in prompts],
+        lambda: [router.route(prompt) for prompt in prompts],
+        rounds=21,
+    )
+    each = {"bare_fast_us": min(bare) / len(prompts) * 1e6, "route_us": min(route) / len(prompts) * 1e6}
+    sys.stdout.write(json.dumps({"engine": engine.name, "ratio": median_ratio(route, bare), **each}))
 
 
 def collecting(texts: Corpus, *, megabytes: float = 110.0) -> list[Figure]:
