@@ -95,6 +95,24 @@ def test_a_live_change_keeps_the_scorer_and_reports_before_and_after(folder: Pat
         assert client.post("/admin/experts", json=endpoint).json()["change"] is None  # the router is as it was
 
 
+def test_no_request_waits_for_confidence_after_a_change(folder: Path) -> None:
+    """A change in Python learns confidence at its first use. The gateway swaps routers that have learnt it."""
+
+    def list_deferred(router: Router) -> list[str]:
+        rules = router.compiled.rules
+        return [name for part in (rules, rules.valuation) for name in vars(part).get("_deferred", {})]
+
+    changed = Router.load(folder / "router")
+    changed.add("history", HISTORY)
+    assert "membership" in list_deferred(changed)
+    with admin(config(folder)) as client:
+        added = client.post("/admin/experts", json={"name": "history", "upstream": ENDPOINT, "texts": HISTORY})
+        assert added.status_code == 201
+        served_now = client.gateway.live.snapshot.router
+        assert list_deferred(served_now) == []
+        assert served_now.compiled.rules.membership == changed.compiled.rules.membership
+
+
 def test_naming_the_folder_that_serves_loads_what_is_there_now(folder: Path) -> None:
     path = str(folder / "other")
     first_router().save(path)

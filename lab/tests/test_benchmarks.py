@@ -153,12 +153,11 @@ def test_bench_change_costs(tmp_path: Path) -> None:
     said = run_json("bench", "change-costs", "--size", "3", "8", "--rounds", "1", "--save", tmp_path / "kept.json")
     assert json.loads((tmp_path / "kept.json").read_text()) == said
     bars = {figure["name"]: figure["bar"] for figure in said["figures"]}
-    assert (
-        bars["closed form, add / closed form, fit; 3 experts"]
-        == 0.15
-        == bars["closed form, remove / closed form, fit; 3 experts"]
-    )
-    assert bars["default, fit / closed form, fit; 3 experts"] == 3.0 == bars["tune / default, fit; 3 experts"]
+    for name, bar in (("closed form", 0.1), ("default", 0.3)):
+        for what in ("add", "merge", "remove"):
+            assert bars[f"{name}, {what} with the first route / {name}, fit; 3 experts"] == bar
+            assert bars[f"{name}, {what} / {name}, fit; 3 experts"] is None
+    assert bars["default, fit / closed form, fit; 3 experts"] == 3.0 and bars["tune / default, fit; 3 experts"] == 1.5
     assert all(figure["value"] > 0 for figure in said["figures"])
 
 

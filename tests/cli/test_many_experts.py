@@ -6,8 +6,10 @@ from shutil import copytree
 import pytest
 
 import ir3de
+import tiny
 from commands import complaint, run, run_json
 from ir3de.cli.accuracy import matrix_table
+from ir3de.cli.commands.inspect import SMAPS
 from ir3de.cli.output import split_rows
 from ir3de.policies import Policy
 
@@ -111,6 +113,22 @@ def test_inspect_and_ledger_count_what_they_leave_out(twenty: Path) -> None:
     shown = run("ledger", twenty / "router").stdout
     assert shown.count("team-") == 15 and "team-19" in shown and f"the latest entries; {LEFT_OUT}" in shown
     assert len(run_json("ledger", twenty / "router")["entries"]) == 20
+
+
+def test_inspect_tells_what_is_mapped_and_what_of_it_is_resident(twenty: Path, tmp_path: Path) -> None:
+    before = tiny.contents(twenty / "router")
+    found = run_json("inspect", twenty / "router")
+    if not SMAPS.is_file():
+        assert found["memory"] is None
+        return
+    mapped, resident = found["memory"]["mapped_bytes"], found["memory"]["resident_bytes"]
+    table = next(file["bytes"] for file in found["files"] if file["name"].startswith("table"))
+    assert table < mapped and 0 < resident <= mapped
+    assert " resident after one route" in run("inspect", twenty / "router").stdout
+    assert tiny.contents(twenty / "router") == before
+    router = Path(copytree(twenty / "router", tmp_path / "router"))
+    next(router.glob("table-*")).unlink()  # it would have to be built: nothing is loaded
+    assert run_json("inspect", router)["memory"] is None
 
 
 def test_a_damaged_file_is_shown_among_many(twenty: Path, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 
 from ir3de import Router
@@ -12,14 +12,16 @@ from ir3de_lab.benchmarks.synthetic import Synthetic
 
 SIZES = ((20, 750), (77, 130), (150, 120))  # experts, and prompts of each
 ROUNDS = 3
-MAX_CHANGE, MAX_TUNE, MAX_DEFAULT = 0.15, 3.0, 3.0  # as a share, and as multiples, of a fit
-CHANGES = ("add", "remove", "add and confidence", "remove and confidence")
+MAX_CHANGE = {"closed form": 0.1, "default": 0.3}  # with the first route after it, as a share of a fit
+MAX_TUNE, MAX_DEFAULT = 1.5, 3.0  # as multiples of a fit
+FIRST_ROUTE = " with the first route"  # it learns confidence, which a change defers
+CHANGES = tuple(f"{what}{suffix}" for suffix in ("", FIRST_ROUTE) for what in ("remove", "add", "merge"))
 
 
 def measure(experts: int, prompts: int, texts: Sequence[str], *, rounds: int = ROUNDS) -> list[Figure]:
-    """Fit, add and remove an expert, read a confidence, and tune, by turns: in closed form, and with the defaults.
+    """Fit, add, merge and remove an expert, route a prompt, and tune, by turns: in closed form, and with the defaults.
 
-    A change in closed form calibrates confidence when it is first asked for, so that is measured with the change too.
+    A change learns confidence when it is first asked for, so it is measured with the first route, too.
     """
     made, watch = Synthetic(texts), Watch()
     domains = {f"expert {number}": made.prompts(number, prompts) for number in range(experts)}
@@ -38,9 +40,12 @@ def measure(experts: int, prompts: int, texts: Sequence[str], *, rounds: int = R
         Figure(f"{name} fit, {experts} experts × {prompts} prompts", medians[f"{name}, fit"], "s", None, False, raw)
         for name in ("closed form", "default")
     ]
-    pairs = [(f"closed form, {what}", "closed form, fit", MAX_CHANGE if " " not in what else None) for what in CHANGES]
+    pairs = [
+        (f"{name}, {what}", f"{name}, fit", bar if what.endswith(FIRST_ROUTE) else None)
+        for name, bar in MAX_CHANGE.items()
+        for what in CHANGES
+    ]
     pairs += [("default, fit", "closed form, fit", MAX_DEFAULT), ("tune", "default, fit", MAX_TUNE)]
-    pairs += [(f"default, {what}", "default, fit", None) for what in CHANGES[:2]]
     return figures + [
         Figure(f"{what} / {fit}; {experts} experts", medians[what] / medians[fit], "×", bar, False, raw)
         for what, fit, bar in pairs
@@ -48,14 +53,17 @@ def measure(experts: int, prompts: int, texts: Sequence[str], *, rounds: int = R
 
 
 def _change(router: Router, domains: dict[str, list[str]], question: str, name: str, watch: Watch) -> None:
-    """Remove the last expert and add it again."""
+    """Remove the last expert, add it again with half of its prompts, and merge the other half."""
     changed, last = copy(router), list(domains)[-1]
-    for suffix in ("", " and confidence"):
-        with watch(f"{name}, remove{suffix}"):
-            changed.remove(last)
-            if suffix:
-                _ = changed.route(question).confidence
-        with watch(f"{name}, add{suffix}"):
-            changed.add(last, domains[last])
-            if suffix:
-                _ = changed.route(question).confidence
+    half = max(1, len(domains[last]) // 2)
+    changes: dict[str, Callable[[], object]] = {
+        "remove": lambda: changed.remove(last),
+        "add": lambda: changed.add(last, domains[last][:half]),
+        "merge": lambda: changed.merge(last, domains[last][half:]),
+    }
+    for suffix in ("", FIRST_ROUTE):
+        for what, change in changes.items():
+            with watch(f"{name}, {what}{suffix}"):
+                change()
+                if suffix:
+                    _ = changed.route(question).confidence

@@ -33,6 +33,7 @@ READ_DECISIONS = 30
 ROUNDS = 21
 
 AT, LIMIT = 200, 100.0  # with so many experts, microseconds a prompt may take
+MAX_CHANGE = 0.1  # as a share of a fit, with so many experts
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Scale:
     experts: int
     collect_s: float  # all domains' texts to statistics
     fit_s: float  # from statistics
-    add_s: float  # one more expert
+    add_s: float  # one more expert, and the first route after it
     save_s: float
     load_s: float
     table_mb: float
@@ -84,7 +85,7 @@ def measure_here(count: int, texts: Sequence[str]) -> Scale:
     one_more = domains.pop(last)
     router, fit_s = _timed(lambda: Router.fit(domains))
     fit_peak = peak_memory()
-    _, add_s = _timed(lambda: router.add(last, one_more))
+    _, add_s = _timed(lambda: (router.add(last, one_more), router.route(texts[0]).confidence))
     router.remove(last)
     table, ballots = router.compiled.table, router.compiled.ballots
     return Scale(
@@ -103,7 +104,7 @@ def measure_here(count: int, texts: Sequence[str]) -> Scale:
 
 
 def growth(rows: Sequence[Scale]) -> list[Figure]:
-    """Is routing quick with many experts, and does its time grow no faster than their number?"""
+    """Is routing quick with many experts, does its time grow no faster than their number? What does a change cost?"""
     figures = [
         Figure(f"route one prompt of {TOKENS} tokens, {row.experts} experts", row.route_us, "µs", LIMIT, False)
         for row in rows
@@ -114,6 +115,9 @@ def growth(rows: Sequence[Scale]) -> list[Figure]:
             times = getattr(many, measure) / getattr(few, measure)
             name = f"time of a prompt{how}, {few.experts:,} to {many.experts:,} experts"
             figures.append(Figure(name, times, "×", many.experts / few.experts, False))
+    for row in rows:
+        name = f"add an expert with the first route / fit; {row.experts:,} experts"
+        figures.append(Figure(name, row.add_s / row.fit_s, "×", MAX_CHANGE if row.experts >= AT else None, False))
     return figures
 
 

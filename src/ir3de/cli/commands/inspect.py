@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,8 @@ from ir3de.errors import ArtifactError
 
 KEPT = ("serving", "experts", "default", "scorer", "selector", "embedding", "calibration", "familiarity")
 MAX_TRIAL_ROWS = 5
+SMAPS = Path("/proc/self/smaps")  # where Linux reports what a process has mapped
+QUESTION = "What is the capital of France?"
 
 
 @click.command()
@@ -29,7 +33,8 @@ MAX_TRIAL_ROWS = 5
 def inspect(path: Path, out: Output) -> None:
     """Show what a router, a .stats file or an embedding holds.
 
-    Every file is read and compared with its hash. The exit code is 1 if a file is damaged or missing.
+    Every file is read and compared with its hash. The exit code is 1 if a file is damaged or missing. On Linux, a
+    router is also loaded, to show what a process maps of it and how much of that one route brings into memory.
 
     \b
     Examples:
@@ -56,6 +61,8 @@ def _inspect_router(path: Path, out: Output) -> None:
     files = [{"name": file.name, "bytes": file.bytes, "state": file.state} for file in found.files]
     kept = {key: header.get(key) for key in (*KEPT, "policy", "trials")}
     kept |= {key: header[key] for key in ("outcomes", "opinion") if key in header}
+    is_complete = all(file.state == "ok" for file in found.files)
+    kept["memory"] = _measure_memory(path) if is_complete and SMAPS.is_file() else None
     document = {"kind": "router", "path": str(path), "whole": found.whole, **kept, "files": files}
     more = {"membership": header.get("membership"), "tuned": header.get("tuned", True)}
     more |= {"recognises": found.tells_out_of_domain()}
@@ -63,6 +70,21 @@ def _inspect_router(path: Path, out: Output) -> None:
     if not found.whole:
         broken = ", ".join(file.name for file in found.files if file.state in ("missing", "damaged"))
         raise ArtifactError(f"the router at {path} is not whole ({broken}): copy it again from where it came from")
+
+
+def _measure_memory(path: Path) -> dict[str, int]:
+    """What a process that shares the router has mapped, and how much of that is resident after one route."""
+    with tempfile.TemporaryDirectory(prefix="ir3de-inspect-") as derived:  # the router's folder stays as it is
+        router = ir3de.Router.load(path, mapped=True, derived=derived)
+        router.route(QUESTION, consult=False)
+        sizes, is_ours = {"Size:": 0, "Rss:": 0}, False
+        for entry in SMAPS.read_text("utf-8", "replace").splitlines():
+            first, second, *rest = [*entry.split(maxsplit=5), "", ""]
+            if first in sizes:
+                sizes[first] += 1024 * int(second) * is_ours
+            elif "-" in first and not first.endswith(":"):  # addresses: another mapping begins
+                is_ours = len(rest) > 3 and rest[3].startswith(os.path.realpath(derived))
+    return {"mapped_bytes": sizes["Size:"], "resident_bytes": sizes["Rss:"]}
 
 
 def _view_router(document: Mapping[str, Any], more: Mapping[str, Any], out: Output) -> Iterator[Block]:
@@ -79,6 +101,7 @@ def _view_router(document: Mapping[str, Any], more: Mapping[str, Any], out: Outp
         ("default expert", str(document["default"] or "none was named")),
         ("confidence", _describe_confidence(document["calibration"])),
         ("abstains", _describe_abstention(policy.get("threshold") or 0, more)),
+        *([("memory", _describe_memory(document["memory"]))] if document["memory"] else []),
         *([("strong calls", describe_share(share))] if share else []),
         *([("encoder", text)] if (text := describe_encoder(document.get("opinion"))) else []),
     ]
@@ -115,6 +138,11 @@ def _describe_confidence(calibration: Any) -> str:
     if not isinstance(calibration, dict):
         return "not calibrated"
     return f"calibrated: softmax({calibration['scale']:.3g} · tokens^{calibration['growth']:g} · evidence)"
+
+
+def _describe_memory(memory: Mapping[str, int]) -> str:
+    mapped, resident = (size(memory[name]) for name in ("mapped_bytes", "resident_bytes"))
+    return f"{mapped} mapped, which processes share; {resident} of it resident after one route"
 
 
 def _describe_abstention(threshold: float, more: Mapping[str, Any]) -> str:
