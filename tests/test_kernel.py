@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,9 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tiny
-from ir3de import AllTokens, Average, Embedding, EntropyTopK, kernel
+from ir3de import AllTokens, Average, Embedding, EntropyTopK, Router, kernel
 from ir3de.embedding.normalisation import is_random_case, lowercase_if_all_caps
+from ir3de.errors import InputError
+from ir3de.policies import Policy
 from ir3de.routing.compiled import CompiledRouter, decide, decide_batch
+from ir3de.routing.decision import require_content
 from ir3de.routing.rules import DecisionRules
 from ir3de.scorers.subjects import Subjects
 from ir3de.scorers.table import Table
@@ -135,6 +139,43 @@ def test_a_fitted_router_decides_the_same_with_either_engine(tmp_path: Path) -> 
 
 
 @needs_kernel
+@tiny.LAW
+@given(
+    st.one_of(
+        st.text(max_size=60), st.sampled_from(["", "ok thanks", "SOLVE THIS EQUATION NOW", "x " * 2_000, "a\x0bb"])
+    )
+)
+def test_the_quick_route_is_the_long_one(text: str) -> None:
+    router = default_router()
+    quickly, (compiled, quick) = router.route(text), router._ready
+    assert quick is not None
+    slowly = require_content(compiled.decide_one(router.tokenizer.encode(text, compiled.cap), None, None), text)
+    assert quickly == slowly and quickly._tally.tobytes() == slowly._tally.tobytes()
+    assert router.route_batch([text, text]) == [slowly, slowly]
+
+
+@cache
+def default_router() -> Router:
+    return Router.fit({name: tiny.sentences(name, 60) for name in tiny.DOMAINS})
+
+
+@needs_kernel
+def test_the_quick_route_follows_every_change() -> None:
+    router = Router.fit({name: tiny.sentences(name, 20) for name in ("law", "maths")})
+    text = tiny.sentences("cooking", 1, seed=9)[0] * 3
+    before = router.route(text)
+    router.add("cooking", tiny.sentences("cooking", 20))
+    assert router.route(text).expert == "cooking" and before.expert != "cooking"
+    assert router.with_policy(Policy(threshold=0.99)).route(text).abstained
+    costs = Policy(weights={"price": 1.0}, costs={"cooking": {"price": 9.0}})
+    assert router.with_policy(costs).route(text).expert != "cooking"
+    assert router.with_policy(costs).route(text, weights={"price": 0.0}).expert == "cooking"
+    for wrong in (None, 7, b"bytes", ["a list"]):
+        with pytest.raises(InputError):
+            router.route(wrong)  # type: ignore[arg-type]
+
+
+@needs_kernel
 def test_threads_change_no_bit() -> None:
     ballots, prompts = Average().ballots(make_table(4, 1)), make_prompts(1) * 40
     flat, starts = np.concatenate(prompts), np.cumsum([0, *(len(ids) for ids in prompts[:-1])])
@@ -189,7 +230,7 @@ def test_statistics_do_not_depend_on_the_engine() -> None:
 @needs_kernel
 def test_every_character_is_examined_as_python_would() -> None:
     tokenizer = Embedding.default().tokenizer
-    reader, doubts = tokenizer._quick[0], tokenizer.proof.doubts
+    reader, doubts = tokenizer.quick[0], tokenizer.proof.doubts
     for point in (*range(0xD800), *range(0xE000, 0x11000)):
         character = chr(point)
         capitals, mixed = "SEVENTEEN LETTERS" + character, f"a{character} " * 3
@@ -207,7 +248,7 @@ awkward = st.text(st.sampled_from("aAzZ éÉßIıİ\t'\x0b\x04…ⅣΩ语한👍
 def test_ids_do_not_depend_on_the_kernel(texts: list[str]) -> None:
     tokenizer = Embedding.default().tokenizer
     plain = pickle.loads(pickle.dumps(tokenizer))
-    vars(plain)["_quick"] = None
+    vars(plain)["quick"] = None
     vars(plain)["_fast"] = tokenizer._fast
     flat, lengths = tokenizer.encode_batch(texts)
     expected, sizes = plain.encode_batch(texts)

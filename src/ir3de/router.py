@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from ir3de.fitting.outcomes import collect_rows, fit_outcomes
 from ir3de.fitting.parts import KeptPrompt, RouterParts, describe_router, draw_router
 from ir3de.fitting.saving import save_router
 from ir3de.policies import Calibration, Costs, Policy
-from ir3de.routing.compiled import decide_ids, list_probabilities
+from ir3de.routing.compiled import CompiledRouter, decide_ids, list_probabilities
 from ir3de.routing.consulting import is_unsure
 from ir3de.routing.decision import Decision, require_content
 from ir3de.routing.explanation import Explanation
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from ir3de.fitting.lessons import Lesson
     from ir3de.fitting.teachers import TeacherChoice
     from ir3de.fitting.tuning import Trial
+
+QuickRoute: TypeAlias = Callable[[str], Decision | None]
 
 
 class Router(RouterFacts):
@@ -59,6 +61,7 @@ class Router(RouterFacts):
 
     def __init__(self, parts: RouterParts) -> None:
         """Build a router from its parts; users call `Router.fit` or `Router.load`."""
+        self._ready: tuple[CompiledRouter | None, QuickRoute | None] = (None, None)
         self._swap(parts)
         self._encode, self._unknown = parts.tokenizer.encode, parts.tokenizer.unknown_id
         self._change = threading.Lock()
@@ -228,6 +231,13 @@ class Router(RouterFacts):
     def _swap(self, parts: RouterParts) -> None:
         self._parts, self._compiled = parts, parts.compiled  # readers see all of the change in `_compiled`, or nothing
 
+    def _prepare(self, compiled: CompiledRouter) -> QuickRoute | None:
+        """The quick way for most texts, where there is one; the first route after a change makes it."""
+        quick, unknown = self._parts.tokenizer.quick, self._unknown
+        made = None if quick is None or unknown is not None else compiled.make_quick_route(*quick)
+        self._ready = compiled, made
+        return made
+
     def with_selector(self, selector: Selector) -> Router:
         """A new router: the same fit read another way."""
         return Router(self._parts.with_selector(selector))
@@ -265,6 +275,11 @@ class Router(RouterFacts):
         `consult=True` always does, and raises an error where there is no encoder.
         """
         compiled = self._compiled
+        ready, quick = self._ready
+        if ready is not compiled:
+            quick = self._prepare(compiled)
+        if quick is not None and weights is None and not consult and (found := quick(text)) is not None:
+            return found if len(text) > MAX_GENERIC_CHARS else require_content(found, text)
         made = compiled.decide_one(self._encode(text, compiled.cap), self._unknown, weights)
         if len(text) <= MAX_GENERIC_CHARS:
             made = require_content(made, text)

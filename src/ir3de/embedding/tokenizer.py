@@ -192,7 +192,7 @@ class Tokenizer:
         Where only the first `most` ids are needed, no more of a long text is read than necessary.
         """
         try:
-            if (quick := self._quick) is not None and quick[0].is_plain(text):
+            if (quick := self.quick) is not None and quick[0].is_plain(text):
                 ids: Ids = quick[1]([text], False)[0]
                 return ids
             if len(text) > JUDGED_CHARACTERS:
@@ -217,8 +217,8 @@ class Tokenizer:
         try:
             if most is not None and is_long(max(texts, key=len, default=""), most):
                 return self._encode_beginnings(texts, most)
-            if self._quick is not None:
-                return self._encode_unusual_apart(list(texts), *self._quick)
+            if self.quick is not None:
+                return self._encode_unusual_apart(list(texts), *self.quick)
             texts = [lowercase_if_all_caps(text) for text in texts]
             return self._encode_all(texts)
         except UnicodeEncodeError:
@@ -237,7 +237,7 @@ class Tokenizer:
         return self.encode_batch(cut)
 
     @cached_property
-    def _quick(self) -> tuple[Reader, fast.EncodeFlat] | None:
+    def quick(self) -> tuple[Reader, fast.EncodeFlat] | None:
         """What finds the texts that the fast engine gets as they are, and that engine; None without the kernel."""
         if kernel.native is None or self._fast is None:
             return None

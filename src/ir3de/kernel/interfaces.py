@@ -44,3 +44,9 @@ class Reader(Protocol):
     def is_plain(self, text: str, /) -> bool: ...
 
     def find_unusual(self, texts: list[str], /) -> list[int]: ...
+
+
+class Route(Protocol):
+    """From a plain text to its tally, its number of tokens and its best expert, or None."""
+
+    def decide(self, text: str, /) -> tuple[npt.NDArray[np.float64], int, int] | None: ...

@@ -18,7 +18,7 @@
 #error "this processor computes with other numbers than float64: numpy is used"
 #endif
 
-#define KERNEL_VERSION 2 /* the same as KERNEL_VERSION in __init__.py, which refuses any other */
+#define KERNEL_VERSION 3 /* the same as KERNEL_VERSION in __init__.py, which refuses any other */
 
 #if defined(__GNUC__) || defined(__clang__)
 #define PREFETCH(address) __builtin_prefetch(address)
@@ -88,7 +88,15 @@ PyObject *sum_rows_of_stretches(PyObject *module, PyObject *const *given, Py_ssi
 PyObject *count_pairs_of_prompts(PyObject *module, PyObject *const *given, Py_ssize_t count);
 PyObject *add_triangle_of_square(PyObject *module, PyObject *const *given, Py_ssize_t count);
 
+/* The parts of a `Route`. */
+int is_tables(PyObject *object);
+int is_reader(PyObject *object);
+int read_plain(PyObject *reader, PyObject *text); /* 1 for a plain text, 0 for another, -1 with an error */
+PyObject *decide_ids(PyObject *tables, PyObject *given, PyObject *tally, Py_ssize_t experts, PyObject *look,
+                     Py_ssize_t cap, Py_ssize_t *tokens); /* None for no token, or more than the cap */
+
 int add_tables(PyObject *module);
+int add_route(PyObject *module);
 int add_subjects(PyObject *module);
 int add_reader(PyObject *module);
 int add_sparse(PyObject *module);

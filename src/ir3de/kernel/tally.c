@@ -189,41 +189,50 @@ static uint32_t *make_heap(const Tables *self, Py_ssize_t longest)
     return malloc(sizeof(uint32_t) * (size_t)(size + 1));
 }
 
-/* decide(ids, tally, experts, look): fill the tally. Returns the place of the best expert, and its complement ~place
-   where a look is given and the prompt is not surely in domain. */
-static PyObject *decide(Tables *self, PyObject *const *given, Py_ssize_t count)
+PyObject *decide_ids(PyObject *tables, PyObject *given, PyObject *tally, Py_ssize_t experts, PyObject *look,
+                     Py_ssize_t cap, Py_ssize_t *tokens)
 {
+    const Tables *self = (const Tables *)tables;
+    const Look *looking = NULL;
     Numbers ids, out;
-    Py_ssize_t best = 0, experts;
-    const Look *look = NULL;
+    PyObject *result = NULL;
     uint32_t *heap = NULL;
-    int failed = 0;
-    if (check_count(count, 4, "decide") < 0) return NULL;
-    experts = PyLong_AsSsize_t(given[2]);
-    if (experts == -1 && PyErr_Occurred()) return NULL;
-    if (given[3] != Py_None && (look = as_look(given[3])) == NULL) return NULL;
-    if (read_numbers(given[0], "I", 1, 0, &ids) < 0) return NULL;
-    if (write_numbers(given[1], 'd', &out) < 0) {
-        release_numbers(&ids);
-        return NULL;
-    }
-    if (out.rows != self->columns || experts < 1 || experts > self->values.columns) {
+    Py_ssize_t best;
+    if (look != Py_None && (looking = as_look(look)) == NULL) return NULL;
+    if (read_numbers(given, "I", 1, 0, &ids) < 0) return NULL;
+    out.view.obj = NULL;
+    *tokens = ids.rows;
+    if (cap >= 0 && (ids.rows < 1 || ids.rows > cap)) {
+        Py_INCREF(Py_None);
+        result = Py_None;
+    } else if (write_numbers(tally, 'd', &out) < 0) {
+        ;
+    } else if (out.rows != self->columns || experts < 1 || experts > self->values.columns) {
         PyErr_SetString(PyExc_ValueError, "the tally does not fit the tables");
-        failed = 1;
     } else if (self->rank.view.obj != NULL && (heap = make_heap(self, ids.rows)) == NULL) {
         PyErr_NoMemory();
-        failed = 1;
     } else if (tally_prompt(self, ids.view.buf, ids.rows, heap, out.view.buf) < 0) {
         refuse_token();
-        failed = 1;
     } else {
         best = find_best(out.view.buf, experts);
-        if (look != NULL && !is_surely_in_domain(look, out.view.buf, self->columns, ids.rows, best)) best = ~best;
+        if (looking != NULL && !is_surely_in_domain(looking, out.view.buf, self->columns, ids.rows, best)) best = ~best;
+        result = PyLong_FromSsize_t(best);
     }
     free(heap);
     release_numbers(&ids);
     release_numbers(&out);
-    return failed ? NULL : PyLong_FromSsize_t(best);
+    return result;
+}
+
+/* decide(ids, tally, experts, look): fill the tally. Returns the place of the best expert, and its complement ~place
+   where a look is given and the prompt is not surely in domain. */
+static PyObject *decide(Tables *self, PyObject *const *given, Py_ssize_t count)
+{
+    Py_ssize_t experts, tokens;
+    if (check_count(count, 4, "decide") < 0) return NULL;
+    experts = PyLong_AsSsize_t(given[2]);
+    if (experts == -1 && PyErr_Occurred()) return NULL;
+    return decide_ids((PyObject *)self, given[0], given[1], experts, given[3], -1, &tokens);
 }
 
 /* decide_many(flat, starts, lengths, tallies, bests, experts, look): the same for many prompts, without Python's lock. */
@@ -355,10 +364,12 @@ static PyType_Slot slots[] = {{Py_tp_new, make}, {Py_tp_dealloc, delete}, {Py_tp
 
 static PyType_Spec spec = {"ir3de.kernel._native.Tables", sizeof(Tables), 0, Py_TPFLAGS_DEFAULT, slots};
 
+static PyTypeObject *tables_type;
+
+int is_tables(PyObject *object) { return PyObject_TypeCheck(object, tables_type); }
+
 int add_tables(PyObject *module)
 {
-    PyObject *type = PyType_FromSpec(&spec);
-    int added = type == NULL ? -1 : PyModule_AddObjectRef(module, "Tables", type);
-    Py_XDECREF(type);
-    return added;
+    if (tables_type == NULL) tables_type = (PyTypeObject *)PyType_FromSpec(&spec);
+    return tables_type == NULL ? -1 : PyModule_AddObjectRef(module, "Tables", (PyObject *)tables_type);
 }

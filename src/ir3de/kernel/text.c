@@ -94,17 +94,20 @@ static int is_plain(Reader *self, const unsigned char *text, Py_ssize_t size)
     return !(seen & DOUBTFUL) && (Py_ssize_t)changes < self->changes && !((seen & UPPER) && !(seen & HINDERS));
 }
 
-static PyObject *read_text(Reader *self, PyObject *text)
+int read_plain(PyObject *reader, PyObject *text)
 {
     Py_ssize_t size;
     const char *bytes = PyUnicode_AsUTF8AndSize(text, &size);
-    if (bytes == NULL) {
-        if (!PyErr_ExceptionMatches(PyExc_UnicodeEncodeError)) return NULL; /* not a text */
-        PyErr_Clear(); /* half of a surrogate pair */
-        Py_RETURN_FALSE;
-    }
-    size = is_plain(self, (const unsigned char *)bytes, size);
-    return size < 0 ? NULL : PyBool_FromLong((long)size);
+    if (bytes != NULL) return is_plain((Reader *)reader, (const unsigned char *)bytes, size);
+    if (!PyErr_ExceptionMatches(PyExc_UnicodeEncodeError)) return -1; /* not a text */
+    PyErr_Clear(); /* half of a surrogate pair */
+    return 0;
+}
+
+static PyObject *read_text(Reader *self, PyObject *text)
+{
+    int plain = read_plain((PyObject *)self, text);
+    return plain < 0 ? NULL : PyBool_FromLong(plain);
 }
 
 static PyObject *find_unusual(Reader *self, PyObject *texts)
@@ -172,10 +175,12 @@ static PyType_Slot slots[] = {{Py_tp_new, make}, {Py_tp_dealloc, delete}, {Py_tp
 
 static PyType_Spec spec = {"ir3de.kernel._native.Reader", sizeof(Reader), 0, Py_TPFLAGS_DEFAULT, slots};
 
+static PyTypeObject *reader_type;
+
+int is_reader(PyObject *object) { return PyObject_TypeCheck(object, reader_type); }
+
 int add_reader(PyObject *module)
 {
-    PyObject *type = PyType_FromSpec(&spec);
-    int added = type == NULL ? -1 : PyModule_AddObjectRef(module, "Reader", type);
-    Py_XDECREF(type);
-    return added;
+    if (reader_type == NULL) reader_type = (PyTypeObject *)PyType_FromSpec(&spec);
+    return reader_type == NULL ? -1 : PyModule_AddObjectRef(module, "Reader", (PyObject *)reader_type);
 }

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from ir3de import kernel
 from ir3de.errors import InputError
 from ir3de.policies import Costs
 from ir3de.routing.decision import Decision, abstain, make_decision, make_plain_decision, require_content
@@ -24,7 +25,7 @@ from ir3de.statistics.sample import positions
 from ir3de.statistics.texts import refuse_table
 
 if TYPE_CHECKING:
-    from ir3de.kernel import Tables
+    from ir3de.kernel import Reader, Route, Tables
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,6 +111,32 @@ class CompiledRouter:
             return make_decision(rules, tally, length, counted, best if best >= 0 else ~best, penalties)
 
         return decide_one
+
+    def make_quick_route(
+        self, reader: Reader, encode: Callable[[list[str], bool], Any]
+    ) -> Callable[[str], Decision | None] | None:
+        """A function from a text to its decision by the native kernel, which calls the tokenizer itself.
+
+        It gives None for texts that must be examined first, and for prompts that may be out of domain. There is no such
+        function where the policy has a say.
+        """
+        rules, tables, limit, make_plain = self.rules, self.ballots.native, self.ballots.limit, make_plain_decision
+        look, experts = rules.look, len(rules.experts)
+        if tables is None or look is None or not isinstance(rules.valuation, Probabilities):
+            return None
+        if rules.standing_penalties or rules.policy.threshold or rules.strong_weak or rules.opinion is not None:
+            return None
+        parts = tables, reader, encode, np.empty, self.ballots.columns, experts, look, self.cap
+        route: Route = kernel.native.Route(*parts)
+        find = route.decide
+
+        def decide_quickly(text: str) -> Decision | None:
+            if (found := find(text)) is None:
+                return None
+            tally, tokens, best = found
+            return None if best < 0 else make_plain(rules, tally, tokens, limit if tokens > limit else tokens, best)
+
+        return decide_quickly
 
     @classmethod
     def build(cls, rules: DecisionRules, table: Table) -> CompiledRouter:
