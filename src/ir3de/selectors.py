@@ -51,6 +51,7 @@ PROBABILITY_UNIT = 1 << 19
 
 GATHERED_NUMBERS = 1 << 16  # looked up at a time in a batch: they stay in the cache
 SHORT_PROMPT_TOKENS = 256  # up to here a prompt's vector of ones is ready: cutting it is a call to numpy more
+LINE_BYTES = 64  # that come from memory at a time
 FEW_EXPERTS = 32  # with more, ballots are float32, and prompts of a batch are summed one by one
 
 _ONES, _ONES32 = np.ones(MAX_TOKENS), np.ones(MAX_TOKENS, np.float32)
@@ -297,7 +298,10 @@ class Average:
     def ballots(self, table: Table) -> Ballots:
         familiarity = table.familiarity
         pairs = None if table.pairs is None else _to_integers(table.pairs, None if familiarity is None else 0.0)
-        return Ballots(_to_integers(table.scores, familiarity), pairs=pairs, subjects=_to_float(table.subjects))
+        values, subjects = _to_integers(table.scores, familiarity), _to_float(table.subjects)
+        if kernel.native is not None and table.subjects is not None:
+            values, subjects, pairs = _lay_side_by_side(values, table.subjects, pairs)
+        return Ballots(values, pairs=pairs, subjects=subjects)
 
     def evidence(self, tally: Sequence[float], counted: int) -> list[float]:
         unit = 1.0 / (SCORE_UNIT * counted)
@@ -331,6 +335,30 @@ def _to_integers(scores: npt.NDArray[np.float32], last: npt.NDArray[np.float32] 
 def _to_float(rows: npt.NDArray[np.int8] | None) -> npt.NDArray[np.float32] | npt.NDArray[np.int8] | None:
     """Rows that BLAS can add. Their sums over a prompt are whole numbers below 2²⁴, which float32 holds exactly."""
     return rows if rows is None or kernel.native is not None else rows.astype(np.float32)
+
+
+def _lay_side_by_side(
+    values: Values, subjects: npt.NDArray[np.int8], pairs: Values | None
+) -> tuple[Values, npt.NDArray[np.int8], Values | None]:
+    """The same rows, those of a token in as few lines of memory as possible, and all in one large block.
+
+    A prompt reads hundreds of rows that are in no cache. Of a large block the system keeps track in large pages.
+    """
+    own, more, of_pairs = values.itemsize * values.shape[1], subjects.shape[1], 0
+    row = -(own + more) % LINE_BYTES + own + more
+    if pairs is not None:
+        of_pairs = max(1 << (own - 1).bit_length(), LINE_BYTES // 4) if own <= LINE_BYTES else -own % LINE_BYTES + own
+    block = np.zeros(LINE_BYTES + len(values) * row + (0 if pairs is None else len(pairs) * of_pairs), np.uint8)
+    begin = -block.ctypes.data % LINE_BYTES
+    rows, rest = np.split(block[begin : len(block) - LINE_BYTES + begin], [len(values) * row])
+    both = rows.reshape(-1, row)
+    tokens, about = both[:, :own].view(values.dtype), both[:, own : own + more].view(np.int8)
+    tokens[:], about[:] = values, subjects
+    if pairs is None:
+        return tokens, about, None
+    neighbours = rest.reshape(-1, of_pairs)[:, :own].view(pairs.dtype)
+    neighbours[:] = pairs
+    return tokens, about, neighbours
 
 
 def _compile_votes(table: Table, ties: Ties, order: npt.NDArray[np.intp]) -> Tally:
