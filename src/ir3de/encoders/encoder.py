@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -50,7 +50,7 @@ class Encoder:
         self._width = int(parts.session.get_outputs()[self._output].shape[-1])
 
     @classmethod
-    def load(cls, name: str, *, prompt: str | None = None, threads: int | None = None) -> Encoder:
+    def load(cls, name: str, *, prompt: str | None = None, threads: int | None = None) -> Self:
         """Load an encoder: a packaged model's name, a folder, or a hub id.
 
         One that `ir3de encoder install` has made is taken first, else the ONNX file in the folder. `prompt` is the name

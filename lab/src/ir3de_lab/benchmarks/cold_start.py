@@ -1,4 +1,4 @@
-"""What routers reach with few prompts an expert, beside what all prompts reach, and where the router abstains.
+"""What routers reach with few prompts an expert, beside what all prompts reach, and whether they know their limits.
 
 The material and its draws are those of `defaults`: sets of intents are scored by the share of their test prompts,
 suites by the mean over their domains. A prompt on which IR3DE abstains counts for the expert that it is nearest to.
@@ -20,13 +20,18 @@ import numpy.typing as npt
 from ir3de import Embedding, Router
 from ir3de.encoders import Encoder
 from ir3de.errors import InputError, IR3DEError
+from ir3de.files.atomic import count_cores
+from ir3de.fitting.encoded_prompts import MAX_PROMPT_TOKENS
+from ir3de.statistics import collect
+from ir3de.statistics.sample import Sample
 from ir3de_lab.benchmarks import alternatives
 from ir3de_lab.benchmarks.alternatives import ALTERNATIVES, Alternative, Environment, Regime
 from ir3de_lab.benchmarks.defaults import Material, Row, Texts, average, draw_few, fit_and_score, read_material
 from ir3de_lab.benchmarks.protocol import prompt_hash
+from ir3de_lab.benchmarks.remembering import RememberingEncoder
 from ir3de_lab.benchmarks.rewording import REWORDINGS, Rewording
 from ir3de_lab.benchmarks.robustness import sampled
-from ir3de_lab.benchmarks.unknowns import SURE
+from ir3de_lab.benchmarks.unknowns import LEFT_OUT, SURE, LeftOut, choose_left_out, leave_out
 
 OTHERS = ("MiniLM + logistic regression", "semantic-router, MiniLM")  # of the alternatives
 NOT_GIVEN = "needs --environments and --encoder"
@@ -45,9 +50,10 @@ class Size:
     experts: int | None = None  # of a set or a suite at most
     training: int | None = None  # prompts of an expert at most
     test: int | None = None  # prompts of an expert at most, in each split
+    left_out: int | None = None  # experts whose prompts are unknown in turn; None for as many as in `unknowns`
 
 
-QUICK = Size(draws=2, experts=6, training=60, test=10)
+QUICK = Size(draws=2, experts=6, training=60, test=10, left_out=2)
 
 
 @dataclass(frozen=True)
@@ -91,7 +97,7 @@ class Ir3de:
 class Taught(Ir3de):
     """The same with a teacher that labels the training prompts which were not drawn."""
 
-    teacher: str = TEACHER
+    teacher: Encoder | str = TEACHER
 
     def with_unlabelled(self, train: Texts, few: Texts) -> Taught:
         drawn = {text for texts in few.values() for text in texts}
@@ -132,28 +138,40 @@ class Elsewhere:
         return Answers(np.array([one == name for one, name in zip(said, truth, strict=True)]))
 
 
-def list_contenders(sources: Sequence[str]) -> list[Ir3de]:
+def list_contenders(sources: Sequence[str], encoder: Encoder | str) -> list[Ir3de]:
     """IR3DE on each embedding: alone, with a teacher, and with an encoder that is asked where the table is unsure.
 
-    A new way to fit with few prompts is one more entry here.
+    `encoder` is the one that teaches and is asked, or why there is none. A new way to fit is one more entry here.
     """
     embeddings = {source: {"embedding": Embedding.load(source)} for source in dict.fromkeys(sources)}
-    missing = _find_missing(TEACHER)
-    taught = [Taught(f"ir3de, {source}, taught by {TEACHER}", own, missing) for source, own in embeddings.items()]
+    missing = encoder if isinstance(encoder, str) else None
+    taught = [
+        Taught(f"ir3de, {source}, taught by {TEACHER}", own, missing, encoder) for source, own in embeddings.items()
+    ]
     consulting = [
-        Ir3de(f"ir3de, {source}, encoder {TEACHER}", {**own, "encoder": TEACHER}, missing)
+        Ir3de(f"ir3de, {source}, encoder {TEACHER}", {**own, "encoder": encoder}, missing)
         for source, own in embeddings.items()
     ]
     return [*(Ir3de(f"ir3de, {source}", options) for source, options in embeddings.items()), *taught, *consulting]
 
 
-def _find_missing(encoder: str) -> str | None:
-    """Why an encoder cannot be used here; None where it can be."""
+def open_encoder() -> RememberingEncoder | str:
+    """The encoder that teaches and is asked; where it cannot be used here, the reason."""
     try:
-        Encoder.load(encoder)
+        return RememberingEncoder.load(TEACHER, threads=count_cores())
     except IR3DEError as error:
         return str(error)
-    return None
+
+
+def encode_ahead(encoder: RememberingEncoder, materials: Sequence[Material]) -> None:
+    """Encode what the fits share, once: prompts that are routed or taught, and those that fits keep of long texts."""
+    tokenizer = Embedding.default().tokenizer
+    for material in materials:
+        taught = [material.train] if _has_few(material) else []
+        encoder.remember(text for some in (*material.splits.values(), *taught) for own in some.values() for text in own)
+        for texts in material.train.values():
+            kept = collect(texts, keep_sample=True).sample or Sample.empty()
+            encoder.remember(tokenizer.decode_batch(kept.truncate(MAX_PROMPT_TOKENS).split()))
 
 
 def find_others() -> list[Alternative]:
@@ -234,11 +252,13 @@ class Fit:
     material: Material
     contender: Contender
     seed: int = 0
+    left_out: str = ""  # the expert whose prompts are unknown to the router
 
     @property
     def label(self) -> str:
         drawn = f", draw {self.seed}" if self.part == "few" else ""
-        return f"{self.material.name}, {self.part}: {self.contender.name}{drawn}"
+        without = f", without {self.left_out}" if self.left_out else ""
+        return f"{self.material.name}, {self.part}: {self.contender.name}{drawn}{without}"
 
 
 @dataclass
@@ -248,12 +268,22 @@ class Findings:
     few: dict[tuple[str, str], list[dict[str, Shares]]] = field(default_factory=dict)  # by set and router: the draws
     all: list[Row] = field(default_factory=list)
     limits: list[LimitRow] = field(default_factory=list)
+    unknowns: dict[str, list[LeftOut]] = field(default_factory=dict)  # by router
+
+    def add(self, other: Findings) -> None:
+        """Add what another fit found."""
+        for key, draws in other.few.items():
+            self.few.setdefault(key, []).extend(draws)
+        self.all += other.all
+        self.limits += other.limits
+        for name, rows in other.unknowns.items():
+            self.unknowns.setdefault(name, []).extend(rows)
 
 
 def plan(
-    materials: Sequence[Material], own: Sequence[Ir3de], others: Sequence[Contender], parts: Sequence[str], draws: int
+    materials: Sequence[Material], own: Sequence[Ir3de], others: Sequence[Contender], parts: Sequence[str], size: Size
 ) -> list[Fit]:
-    """Every fit, in order. Few prompts and limits are measured on intents, and on suites with other sources."""
+    """Every fit, in order. Few prompts are measured on intents, and on suites with other sources."""
     fits: list[Fit] = []
     # a teacher needs prompts that were not drawn
     alone = [one for one in own if one.missing is None and not isinstance(one, Taught)]
@@ -263,12 +293,20 @@ def plan(
                 Fit("few", material, one, seed)
                 for one in (*own, *others)
                 if one.missing is None
-                for seed in range(draws)
+                for seed in range(size.draws)
             ]
     if "all" in parts:
         fits += [Fit("all", material, one) for material in materials for one in alone]
     if "limits" in parts:
-        fits += [Fit("limits", one, router) for one in materials if OTHER_SOURCES in one.splits for router in alone]
+        fits += [Fit("limits", one, router) for one in materials for router in alone]
+    if "unknowns" in parts:
+        fits += [
+            Fit("unknowns", one, router, left_out=name)
+            for one in materials
+            if one.name in LEFT_OUT
+            for router in alone
+            for name in choose_left_out(one, size.left_out or LEFT_OUT[one.name])
+        ]
     return fits
 
 
@@ -276,18 +314,21 @@ def _has_few(material: Material) -> bool:
     return not material.by_expert or OTHER_SOURCES in material.splits
 
 
-def make(fit: Fit, findings: Findings) -> None:
-    """Make one fit, and add what it finds."""
-    material, contender = fit.material, fit.contender
+def make(fit: Fit) -> Findings:
+    """Make one fit. Returns what it finds."""
+    material, contender, findings = fit.material, fit.contender, Findings()
     if fit.part == "few":
         shares = measure_few(material, contender, fit.seed)
         findings.few.setdefault((material.name, contender.name), []).append(shares)
     elif isinstance(contender, Ir3de):
         if fit.part == "all":
             findings.all.append(fit_and_score(material, material.train, None, contender.name, **contender.options))
+        elif fit.part == "unknowns":
+            findings.unknowns[contender.name] = [leave_out(material, fit.left_out, **contender.options)]
         else:
             router = Router.fit(material.train, **contender.options)
             findings.limits += measure_limits(material, contender.name, router)
+    return findings
 
 
 def measure_few(material: Material, contender: Contender, seed: int) -> dict[str, Shares]:

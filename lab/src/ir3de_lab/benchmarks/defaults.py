@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from ir3de import Average, Router
 from ir3de.errors import InputError
+from ir3de.evaluation import evaluate
 from ir3de.scorers import Blend
 from ir3de_lab.benchmarks.accuracy import suites
 
@@ -56,6 +57,7 @@ class Row:
     accuracy: dict[str, float]
     chosen: str
     fit_s: float
+    calibration_error: float | None = None  # on the test prompts, in points; None for a mean over several fits
 
     def to_dict(self) -> dict[str, Any]:
         return dict(vars(self))
@@ -125,7 +127,8 @@ def fit_and_score(material: Material, train: Texts, prompts: int | None, router:
         short = fitted.with_selector(Average(cap=FIRST_TOKENS))
         accuracy["first 32"] = _score(short, material.splits["test"], material.by_expert)
     chosen = str(fitted.scorer) + _describe_asked(fitted, material.splits["test"])
-    return Row(material.name, prompts, router, accuracy, chosen, round(seconds, 3))
+    error = 100.0 * evaluate(fitted, material.splits["test"]).calibration_error
+    return Row(material.name, prompts, router, accuracy, chosen, round(seconds, 3), error)
 
 
 def _describe_asked(router: Router, texts: Texts) -> str:

@@ -55,16 +55,20 @@ class LeftOut:
 
 
 def measure(material: Material, experts: int | None) -> Iterator[LeftOut]:
-    """Leave out each expert, or as many as given, spread evenly over their names."""
-    names = list(material.train)
-    chosen = names if experts is None else [names[place * len(names) // experts] for place in range(experts)]
-    for name in chosen:
+    """Leave out each expert, or as many as given."""
+    for name in choose_left_out(material, experts):
         yield leave_out(material, name)
 
 
-def leave_out(material: Material, name: str) -> LeftOut:
-    """Fit without one expert, and ask its prompts beside those of the others."""
-    router = Router.fit({other: texts for other, texts in material.train.items() if other != name})
+def choose_left_out(material: Material, experts: int | None) -> list[str]:
+    """The experts that are left out in turn: each, or as many as given, spread evenly over their names."""
+    names = list(material.train)
+    return names if experts is None else [names[place * len(names) // experts] for place in range(experts)]
+
+
+def leave_out(material: Material, name: str, **options: Any) -> LeftOut:
+    """Fit without one expert with the options of `Router.fit`, and ask its prompts beside those of the others."""
+    router = Router.fit({other: texts for other, texts in material.train.items() if other != name}, **options)
     test = {other: sampled(texts, MOST_PROMPTS) for other, texts in material.splits["test"].items()}
     known = [(other, text) for other, texts in test.items() if other != name for text in texts]
     asked = router.route_batch([text for _, text in known])
@@ -86,8 +90,8 @@ def leave_out(material: Material, name: str) -> LeftOut:
         false_alarms=_percent(~answered),
         told_at_5=_percent(unknown_member < np.quantile(member, FALSE_ALARMS)),
         confidence_told_at_5=_percent(unknown < np.quantile(confidence, FALSE_ALARMS)),
-        calibration_error=_measure_calibration(confidence, right),
-        calibration_error_before=_measure_calibration(alone, right),
+        calibration_error=measure_calibration(confidence, right),
+        calibration_error_before=measure_calibration(alone, right),
         accuracy=_percent(right & answered),
         accuracy_before=_percent(right),
     )
@@ -103,7 +107,7 @@ def _percent(chosen: npt.NDArray[np.bool_]) -> float:
     return 100.0 * float(chosen.mean())
 
 
-def _measure_calibration(confidence: Numbers, right: npt.NDArray[np.bool_]) -> float:
+def measure_calibration(confidence: Numbers, right: npt.NDArray[np.bool_]) -> float:
     """Σ n/N |accuracy − confidence| over the intervals of confidence, in points."""
     bins = np.minimum((confidence * BINS).astype(np.int64), BINS - 1)
     gaps = np.bincount(bins, weights=right - confidence, minlength=BINS)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import multiprocessing
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from ir3de_lab.benchmarks.cold_start import Elsewhere, FewRow, Findings, Fit, LimitRow
     from ir3de_lab.benchmarks.defaults import Row
 
-PARTS = ("few", "all", "limits")
+PARTS = ("few", "all", "limits", "unknowns")
 SPLITS = {"test": "", "ood": ", other sources"}
 
 
@@ -52,6 +53,13 @@ SPLITS = {"test": "", "ood": ", other sources"}
     help="Where answers of other people's routers are kept and used again.  [default: a temporary folder]",
 )
 @torch_option
+@click.option(
+    "--processes",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="How many fits are made at once; the figures do not depend on it. More than one needs a system with fork.",
+)
 @click.option("--quick", is_flag=True, help="Little of everything, to see that it runs.")
 @save_option
 @output_options
@@ -63,21 +71,24 @@ def cold_start(
     environments: Path | None,
     answers: Path | None,
     torch: str,
+    processes: int,
     quick: bool,
     save: Path | None,
     out: Output,
 ) -> None:
-    """What routers reach with few prompts an expert.
+    """What routers reach with few prompts an expert, and whether they know their limits.
 
     `few`: accuracy with 8 prompts an expert on sets of intents, and with 30 prompts a domain on suites that have
     prompts from other sources. Figures are means over five draws, with the standard error over them. MiniLM +
     logistic regression and semantic-router are measured, too, if --environments and --encoder are given. *Sure and
     wrong* are test prompts that go to the wrong expert with a confidence above 0.9.
 
-    `all`: accuracy of the default fit on all prompts.
+    `all`: accuracy of the default fit on all prompts, and the calibration error of its confidence.
 
     `limits`: the share of prompts of known domains on which the router abstains. The prompts are from other sources,
     or reworded by rules: synonyms, a formal register, long-winded phrases around them.
+
+    `unknowns`: each expert in turn is left out, and its prompts are asked all the same, as in `ir3de bench unknowns`.
 
     Shares of suites are means over their domains. A prompt on which IR3DE abstains counts for the expert that it is
     nearest to; one on which another router abstains counts as wrong.
@@ -90,16 +101,21 @@ def cold_start(
     """
     from ir3de_lab.benchmarks import cold_start as bench
     from ir3de_lab.benchmarks.measurement import circumstances
+    from ir3de_lab.benchmarks.unknowns import summarise
 
     parts, size = only or PARTS, bench.QUICK if quick else bench.Size()
-    own = bench.list_contenders(sources)
+    known = bench.open_encoder()
+    own = bench.list_contenders(sources, known)
     with out.spinner("reading prompts"):
         materials = bench.read_sets(data, size)
+    if not isinstance(known, str):
+        with out.spinner("encoding prompts"):
+            bench.encode_ahead(known, materials)
     with ExitStack() as opened:
         folder = answers or Path(opened.enter_context(TemporaryDirectory(prefix="ir3de-")))
         folder.mkdir(parents=True, exist_ok=True)
         others = _prepare_others(out, encoder, environments if "few" in parts else None, folder, torch)
-        findings = _make_all(out, bench.plan(materials, own, others, parts, size.draws), bench.make)
+        findings = _make_all(out, bench.plan(materials, own, others, parts, size), processes)
     few = bench.tabulate_few(materials, [*own, *others], findings) if "few" in parts else []
     document = {
         "circumstances": circumstances(),
@@ -108,6 +124,10 @@ def cold_start(
         "few": [row.to_dict() for row in few],
         "all": [row.to_dict() for row in findings.all],
         "limits": [row.to_dict() for row in findings.limits],
+        "unknowns": {
+            name: {"rows": [row.to_dict() for row in rows], "means": summarise(rows)}
+            for name, rows in findings.unknowns.items()
+        },
     }
     keep(save, document)
     out.json(document)
@@ -131,23 +151,46 @@ def _prepare_others(
     return found
 
 
-def _make_all(out: Output, fits: Sequence[Fit], make: Callable[[Fit, Findings], None]) -> Findings:
-    """Make the fits one after the other, and report how many are made and how fast."""
+def _make_all(out: Output, fits: Sequence[Fit], processes: int) -> Findings:
+    """Make the fits, and report how many are made and how fast."""
     from ir3de_lab.benchmarks.cold_start import Findings
 
     findings, begun, rate = Findings(), perf_counter(), ""
-    for place, fit in enumerate(fits, 1):
-        with out.spinner(f"fit {place} of {len(fits)}{rate}: {fit.label}"):
-            make(fit, findings)
-        passed = perf_counter() - begun
-        rate = f", {60 * place / passed:.1f} a minute, {passed / place * (len(fits) - place):.0f} s left"
-        if place == len(fits) or fits[place].material is not fit.material or fits[place].part != fit.part:
-            out.remark(f"{fit.material.name}, {fit.part}: {place} of {len(fits)} fits made{rate}")
+    with ExitStack() as opened:
+        found = iter(_make_each(fits, processes, opened))
+        for place, fit in enumerate(fits, 1):
+            with out.spinner(f"fit {place} of {len(fits)}{rate}: {fit.label}"):
+                findings.add(next(found))
+            passed = perf_counter() - begun
+            rate = f", {60 * place / passed:.1f} a minute, {passed / place * (len(fits) - place):.0f} s left"
+            if place == len(fits) or fits[place].material is not fit.material or fits[place].part != fit.part:
+                out.remark(f"{fit.material.name}, {fit.part}: {place} of {len(fits)} fits made{rate}")
     return findings
+
+
+def _make_each(fits: Sequence[Fit], processes: int, opened: ExitStack) -> Iterable[Findings]:
+    """What each fit finds, in order. The processes are forks, so that they share the prompts and their vectors."""
+    from ir3de_lab.benchmarks.cold_start import make
+
+    if processes == 1:
+        return map(make, fits)
+    _FITS[:] = fits
+    pool = opened.enter_context(multiprocessing.get_context("fork").Pool(processes))
+    return pool.imap(_make_one, range(len(fits)))
+
+
+_FITS: list[Fit] = []  # what the forked processes make
+
+
+def _make_one(place: int) -> Findings:
+    from ir3de_lab.benchmarks.cold_start import make
+
+    return make(_FITS[place])
 
 
 def _show(out: Output, few: Sequence[FewRow], findings: Findings, draws: int) -> None:
     from ir3de_lab.benchmarks.defaults import FEW
+    from ir3de_lab.benchmarks.unknowns import summarise
 
     for prompts, whose in ((FEW["intents"], "an expert"), (FEW["suite"], "a domain")):
         if not (some := [row for row in few if row.prompts == prompts]):
@@ -165,6 +208,9 @@ def _show(out: Output, few: Sequence[FewRow], findings: Findings, draws: int) ->
             ),
             _limits_table(findings.limits),
         )
+    if findings.unknowns:
+        means = {name: summarise(rows) for name, rows in findings.unknowns.items()}
+        out.result(heading("Unknowns", "experts left out in turn; percent, but for the area"), _unknowns_table(means))
 
 
 def _few_table(rows: Sequence[FewRow]) -> Table:
@@ -183,13 +229,24 @@ def _few_table(rows: Sequence[FewRow]) -> Table:
 
 
 def _all_table(rows: Sequence[Row]) -> Table:
-    right = ("test", "first 32 tokens", "other sources")
+    right = ("test", "first 32 tokens", "other sources", "calibration error")
     shown = table("data", "router", *right, right=right)
     for data in dict.fromkeys(row.data for row in rows):
         some = [row for row in rows if row.data == data]
         cells = accuracy_cells([[row.accuracy.get(split) for split in ("test", "first 32", "ood")] for row in some])
         for place, (row, values) in enumerate(zip(some, cells, strict=True)):
-            shown.add_row("" if place else data, row.router, *values)
+            shown.add_row("" if place else data, row.router, *values, _cell(row.calibration_error, 1))
+    return shown
+
+
+def _unknowns_table(found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Table:
+    names = {"told": "found", "false_alarms": "false alarms", "sure": "over 90 % sure", "told_at_5": "found at 5 %"}
+    right = ("area", *names.values())
+    shown = table("router", "data", *right, right=right)
+    for router, means in found.items():
+        for place, (data, row) in enumerate(means.items()):
+            cells = [f"{row[name]:.1f}" for name in names]
+            shown.add_row("" if place else router, data, f"{row['area']:.3f}", *cells)
     return shown
 
 

@@ -1,0 +1,31 @@
+"""An encoder that remembers vectors, for benchmarks whose fits share their texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ir3de.encoders import Encoder
+from ir3de.encoders.encoder import USUAL_BATCH_TEXTS
+from ir3de.encoders.transformer import Floats
+
+
+class RememberingEncoder(Encoder):
+    """Computes the vector of a text once. A vector depends on its text alone, so the figures are the same."""
+
+    def __init__(self, *given: Any, **options: Any) -> None:
+        super().__init__(*given, **options)
+        self._vectors: dict[str, Floats] = {}
+
+    def remember(self, texts: Iterable[str]) -> None:
+        """Compute the vectors of these texts, unless they are known."""
+        new = [text for text in dict.fromkeys(texts) if text.strip() and text not in self._vectors]
+        self._vectors.update(zip(new, super().encode(new), strict=True))
+
+    def encode(self, texts: Sequence[str], *, batch: int = USUAL_BATCH_TEXTS) -> Floats:
+        """The vectors of texts: those that are known, and new ones for the others."""
+        new = [text for text in dict.fromkeys(texts) if text not in self._vectors]
+        self._vectors.update(zip(new, super().encode(new, batch=batch), strict=True))
+        return np.stack([self._vectors[text] for text in texts]) if texts else np.empty((0, self.width), np.float32)
