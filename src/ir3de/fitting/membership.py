@@ -33,7 +33,6 @@ from ir3de.statistics.domain import Statistics
 
 GENERIC_SHARE = 0.01  # of an expert's prompts: with more that have no content, others are in domain too
 UNKNOWN_SHARE = 0.1  # of traffic that is out of domain, before anything is known of a prompt
-UNUSUAL_SHARE = 0.07  # of known prompts of other groups, or with phrases around them, may be called out of domain
 PRIOR = (0.0, 1.0, 0.5, 0.5, 0.3, 0.3)  # the bias and weights that few examples leave as they are,
 PRIOR_PROMPTS = 20.0  # which count as much as this many known prompts
 MAX_STEPS = 50
@@ -54,7 +53,7 @@ def fit_membership(
     """The model of which prompts are in domain. There is none without a background.
 
     The weights come from examples; the bias and `lowest` from the router's own scorer, as it sees the prompts of the
-    folds. `lowest` leaves out `OUT_OF_DOMAIN_SHARE` of those, and no more than `UNUSUAL_SHARE` of unusual examples.
+    folds. `lowest` leaves out at most `OUT_OF_DOMAIN_SHARE` of those, and of each kind of unusual examples.
     """
     deal = folds[0].deal
     if deal.background is None:
@@ -93,7 +92,7 @@ def _find_unusual(examples: Sequence[Examples], bias: float, weights: Sequence[f
     for kind in (WORDY_KIND, GROUP_KIND):
         features = np.concatenate([np.zeros((0, 5)), *(one.features[one.kinds == kind] for one in examples)])
         if len(features):
-            yield _find_lowest(bias + features @ np.array(weights), UNUSUAL_SHARE)
+            yield _find_lowest(bias + features @ np.array(weights), OUT_OF_DOMAIN_SHARE)
 
 
 def _measure_subjects(folds: Sequence[Fold], views: Views, background: Statistics) -> tuple[Subjects | None, Floats]:

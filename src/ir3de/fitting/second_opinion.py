@@ -19,7 +19,7 @@ from ir3de.fitting.calibration import OUT_OF_DOMAIN_DEVIATIONS, OUT_OF_DOMAIN_SH
 from ir3de.fitting.encoded_prompts import EncodedPrompts
 from ir3de.fitting.encoder_head import FittedHead, fit_head
 from ir3de.fitting.membership import UNKNOWN_SHARE, fit_weights
-from ir3de.fitting.membership_examples import Examples, make_examples
+from ir3de.fitting.membership_examples import GROUP_KIND, WORDY_KIND, Examples, make_examples
 from ir3de.policies import Membership
 from ir3de.routing.rules import DecisionRules
 from ir3de.routing.second_opinion import (
@@ -43,6 +43,7 @@ CENTROID_STEPS = 10
 MAX_LOGITS = 1 << 24  # prompts times experts that the head is fitted to
 PRIOR_PROMPTS = 20.0  # the weight of equal trust in table and head, which few prompts leave as it is
 MIN_ASKED = 100  # prompts that the weights are learnt from, where there are so many
+DOUBTED_SHARE = 0.1  # of unusual prompts of the experts, by the table: only such prompts can be out of domain
 MAX_STEPS = 100
 PRECISION = 1e-8
 MEMBERSHIP_PRIOR = (0.0, 0.5, 1.0, 0.25)  # bias, and weights of the table, the nearest centroid and the head
@@ -81,8 +82,10 @@ def fit_opinion(
         return opinion
     nearest = _NearestCentroids(vectors, centroids)
     examples = _Examples(rules.membership, head, starts, nearest, encoded.background())
-    made = [examples.make(one) for one in make_examples(list(domains.values()), embedding, background)]
-    return replace(opinion, membership=_fit_membership(opinion, made, prompts, nearest))
+    shown = make_examples(list(domains.values()), embedding, background)
+    doubt = _find_doubt(shown, rules.membership)
+    fitted = _fit_membership(opinion, [examples.make(one) for one in shown], prompts, nearest, doubt)
+    return replace(opinion, membership=fitted)
 
 
 def _fit_head(vectors: Sequence[Vectors]) -> tuple[FittedHead, Indices]:
@@ -260,8 +263,23 @@ class _Examples:
         return replace(table, features=features, is_known=table.is_known[:n][kept], weights=share / share.sum())
 
 
+def _find_doubt(examples: Sequence[Examples], member: Membership) -> float:
+    """The table's log-odds below which `DOUBTED_SHARE` of each kind of unusual examples lies, or less."""
+    found = [policies.MAX_CERTAINTY]
+    for kind in (WORDY_KIND, GROUP_KIND):
+        chosen = [one.features[one.kinds == kind] for one in examples]
+        if features := [some for some in chosen if len(some)]:
+            odds = member.bias + np.concatenate(features) @ np.array(member.weights)
+            found.append(float(np.quantile(odds, DOUBTED_SHARE, method="lower")))
+    return min(found)
+
+
 def _fit_membership(
-    opinion: SecondOpinion, examples: Sequence[Examples], prompts: _HeldOutPrompts, nearest: _NearestCentroids
+    opinion: SecondOpinion,
+    examples: Sequence[Examples],
+    prompts: _HeldOutPrompts,
+    nearest: _NearestCentroids,
+    doubt: float,
 ) -> OpinionMembership | None:
     """The weights come from experts left out and from the background, `lowest` from the router's own prompts."""
     known = [one.features[one.is_known, 1] for one in examples]
@@ -273,7 +291,7 @@ def _fit_membership(
     bias, table, near, certainty = fit_weights(scaled, MEMBERSHIP_PRIOR)
     shift = math.log((1 - UNKNOWN_SHARE) / UNKNOWN_SHARE)
     made = OpinionMembership(
-        bias - near * mean / spread + shift, table, near / spread, certainty, policies.TOO_FEW_PROMPTS
+        bias - near * mean / spread + shift, table, near / spread, certainty, policies.TOO_FEW_PROMPTS, doubt
     )
     n, asked = len(prompts.experts), np.flatnonzero(prompts.confidence < opinion.certainty)
     every = np.arange(len(nearest.vectors))

@@ -67,7 +67,9 @@ class OpinionMembership:
     """How probable it is that a prompt is in domain, where the encoder was asked.
 
     σ(bias + table · t + nearest · s + certainty · c): t are the table's log-odds, s is the cosine to the nearest
-    centroid of any expert, c are the head's log-odds of its best expert. Prompts below `lowest` are out of domain.
+    centroid of any expert, c are the head's log-odds of its best expert. Prompts below `lowest` are out of domain, if
+    the table doubts them, too: t is below `doubt`. Phrases around a prompt turn its vector away from the centroids, and
+    hardly change what the table thinks of it.
     """
 
     bias: float
@@ -75,6 +77,12 @@ class OpinionMembership:
     nearest: float
     certainty: float
     lowest: float
+    doubt: float = MAX_CERTAINTY
+
+    def judge(self, table: float, nearest: float, certainty: float) -> float:
+        """The log-odds, not below `lowest` where the table has no doubt."""
+        odds = self.find_log_odds(table, nearest, certainty)
+        return odds if table < self.doubt else max(odds, self.lowest)
 
     def find_log_odds(self, table: float, nearest: float, certainty: float) -> float:
         return self.bias + self.table * clip_odds(table) + self.nearest * nearest + self.certainty * certainty
@@ -161,7 +169,7 @@ class SecondOpinion:
         """The log-odds that a prompt is in domain; infinite where that was not learnt."""
         if self.membership is None or table == math.inf:
             return math.inf
-        return self.membership.find_log_odds(table, nearest, find_certainty(logits))
+        return self.membership.judge(table, nearest, find_certainty(logits))
 
     def describe(self) -> dict[str, Any]:
         """Everything but the arrays, ready for JSON."""
