@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,23 +19,25 @@ from ir3de import Router
 from ir3de.policies import Policy
 from ir3de_lab.benchmarks.alternatives import ALTERNATIVES, weigh
 from ir3de_lab.benchmarks.cold_start import (
-    NOT_GIVEN,
-    Answers,
-    Elsewhere,
     Findings,
     Fit,
-    Ir3de,
-    Labelled,
     Size,
-    Taught,
-    find_others,
-    list_contenders,
     make,
     measure_few,
     measure_limits,
     plan,
     read_sets,
     tabulate_few,
+)
+from ir3de_lab.benchmarks.contenders import (
+    NOT_GIVEN,
+    Answers,
+    Elsewhere,
+    Ir3de,
+    Labelled,
+    Taught,
+    find_others,
+    list_contenders,
 )
 from ir3de_lab.benchmarks.defaults import Material, Texts, draw_few
 from ir3de_lab.benchmarks.rewording import FORMAL_CLOSING, FORMAL_OPENING, REWORDINGS, make_formal, replace_words
@@ -45,6 +48,7 @@ TRAIN = {name: tiny.sentences(name, 40, seed=0) for name in ("law", "maths")}
 TEST = {"law": tiny.sentences("law", 3, seed=1), "maths": tiny.sentences("maths", 9, seed=1)}
 OOD = {name: tiny.sentences(name, 6, seed=2) for name in ("law", "maths")}
 SUITE = Material("suite", TRAIN, {"test": TEST, "ood": OOD}, by_expert=True)
+COOKING = tiny.sentences("cooking", 40, seed=0)
 INTENTS = Material("intents", TRAIN, {"test": TEST}, by_expert=False)
 
 
@@ -77,8 +81,8 @@ def test_shares_of_a_suite_are_means_over_its_domains() -> None:
 
 def test_draws_have_a_mean_and_a_standard_error() -> None:
     contender, findings = Scripted([3, 6, 12]), Findings()
-    for fit in plan([INTENTS], [], [contender], ["few"], draws=3):
-        make(fit, findings)
+    for fit in plan([INTENTS], [], [contender], ["few"], Size(draws=3)):
+        findings.add(make(fit))
     (row,) = tabulate_few([INTENTS], [contender], findings)
     assert row.draws == [25, 50, 100] and (row.prompts, row.split, row.missing) == (8, "test", None)
     assert row.accuracy == pytest.approx(175 / 3)
@@ -102,14 +106,14 @@ def test_draws_are_those_of_the_defaults_and_depend_on_the_seed_alone() -> None:
     assert all(len(texts) == len(set(texts)) == 30 for texts in seen[0].values())
 
 
-def test_few_prompts_need_intents_or_other_sources_and_limits_other_sources() -> None:
+def test_few_prompts_need_intents_or_other_sources() -> None:
     plain = Material("plain", TRAIN, {"test": TEST}, by_expert=True)
     own = Ir3de("ir3de")
-    fits = plan([INTENTS, plain, SUITE], [own], [Scripted([], missing="n/a")], ["few", "all", "limits"], draws=2)
+    fits = plan([INTENTS, plain, SUITE], [own], [Scripted([], missing="n/a")], ["few", "all", "limits"], Size(draws=2))
     assert [(fit.part, fit.material.name, fit.seed) for fit in fits] == [
         *(("few", name, seed) for name in ("intents", "suite") for seed in (0, 1)),
         *(("all", name, 0) for name in ("intents", "plain", "suite")),
-        ("limits", "suite", 0),
+        *(("limits", name, 0) for name in ("intents", "plain", "suite")),
     ]
     assert {fit.contender.name for fit in fits} == {"ir3de"}
 
@@ -126,14 +130,29 @@ def test_a_teacher_labels_the_prompts_that_were_not_drawn() -> None:
     few = draw_few(TRAIN, 30, 0)
     rest = {text for name, texts in TRAIN.items() for text in texts if text not in few[name]}
     assert rest <= set(seen)
-    assert {fit.part for fit in plan([SUITE], [contender], [], ["few", "all", "limits"], draws=1)} == {"few"}
+    assert {fit.part for fit in plan([SUITE], [contender], [], ["few", "all", "limits"], Size(draws=1))} == {"few"}
 
 
 def test_a_router_with_an_encoder_is_measured_where_the_encoder_is_installed() -> None:
     own = Ir3de("with encoder", {"encoder": "minilm-l6"})
     parts = ["few", "all", "limits"]
-    assert {fit.part for fit in plan([SUITE], [own], [], parts, draws=1)} == set(parts)
-    assert plan([SUITE], [replace(own, missing="not installed")], [], parts, draws=1) == []
+    assert {fit.part for fit in plan([SUITE], [own], [], parts, Size(draws=1))} == set(parts)
+    assert plan([SUITE], [replace(own, missing="not installed")], [], parts, Size(draws=1)) == []
+
+
+def test_each_expert_is_left_out_in_turn_and_its_prompts_are_unknown() -> None:
+    suite, own = replace(SUITE, name="reasoning"), Ir3de("tiny", {"embedding": tiny.embedding()})
+    more = replace(suite, train={**TRAIN, "cooking": COOKING}, splits={"test": {**TEST, "cooking": COOKING[:10]}})
+    fits = plan([INTENTS, more], [own], [], ["unknowns"], Size(left_out=2))
+    assert [(fit.material.name, fit.left_out) for fit in fits] == [("reasoning", "law"), ("reasoning", "maths")]
+    findings = Findings()
+    for fit in fits:
+        findings.add(make(fit))
+    rows = findings.unknowns["tiny"]
+    assert [(row.left_out, row.unknown) for row in rows] == [(name, len(TEST[name])) for name in ("law", "maths")]
+    router = Router.fit({name: texts for name, texts in more.train.items() if name != "law"}, **own.options)
+    found = router.route_batch(TEST["law"])
+    assert rows[0].told == pytest.approx(100 * sum(one.abstained for one in found) / len(found))
 
 
 def test_ir3de_counts_what_its_decisions_say() -> None:
@@ -248,7 +267,7 @@ def test_the_command_prints_every_part_and_keeps_the_figures(data: Path, embeddi
         assert title in result.stdout
     assert result.stdout.count(f"n/a: semantic-router, MiniLM {NOT_GIVEN}") == 1
     assert result.stdout.count("taught by minilm-l6 the encoder 'minilm-l6' is not installed") == 1
-    assert "7 of 7 fits made" in result.stderr and "a minute" in result.stderr
+    assert "8 of 8 fits made" in result.stderr and "a minute" in result.stderr
     said = json.loads(kept.read_text("utf-8"))
     assert (said["quick"], said["draws"]) == (True, 2)
     measured = [row for row in said["few"] if row["missing"] is None]
@@ -257,7 +276,14 @@ def test_the_command_prints_every_part_and_keeps_the_figures(data: Path, embeddi
     ]  # fmt: skip
     assert len(said["few"]) == 15 and all(row["router"] == f"ir3de, {embedding}" for row in measured)
     assert [set(row["accuracy"]) for row in said["all"]] == [{"test"}, {"test", "ood", "first 32"}]
-    assert [row["kind"] for row in said["limits"]] == ["test prompts", "other sources", *REWORDINGS]
+    kinds = [[row["kind"] for row in said["limits"] if row["data"] == name] for name in ("small", "suite")]
+    assert kinds == [["test prompts", *REWORDINGS], ["test prompts", "other sources", *REWORDINGS]]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forks")
+def test_the_figures_do_not_depend_on_the_number_of_processes(data: Path, embedding: Path) -> None:
+    given = ["bench", "cold-start", "--data", data, "--quick", "--only", "limits", "--embedding", embedding]
+    assert run_json(*given)["limits"] == run_json(*given, "--processes", "2")["limits"]
 
 
 def test_json_has_one_part_and_a_row_for_each_embedding(data: Path, embedding: Path) -> None:
@@ -265,9 +291,8 @@ def test_json_has_one_part_and_a_row_for_each_embedding(data: Path, embedding: P
     said = run_json("bench", "cold-start", "--data", data, "--quick", "--only", "all", *given)
     assert [row["router"] for row in said["all"]] == [f"ir3de, {one}" for one in given[1::2]] * 2
     assert said["few"] == said["limits"] == []
-    again = list_contenders([str(embedding)])[0]
-    findings = Findings()
-    make(Fit("all", read_sets(data, Size(draws=2, experts=6, training=60, test=10))[0], again), findings)
+    again = list_contenders([str(embedding)], "not installed")[0]
+    findings = make(Fit("all", read_sets(data, Size(draws=2, experts=6, training=60, test=10))[0], again))
     assert findings.all[0].accuracy == said["all"][0]["accuracy"]
 
 
@@ -276,7 +301,7 @@ def test_bad_input_is_named(data: Path, tmp_path: Path) -> None:
     empty.mkdir()
     expected = "expected intents/{set}/train.jsonl and test.jsonl, or {suite}/{domain}/train.jsonl"
     assert expected in complaint("bench", "cold-start", "--data", empty)
-    assert "'many' is not one of 'few', 'all', 'limits'" in wrong_call(
+    assert "'many' is not one of 'few', 'all', 'limits', 'unknowns'" in wrong_call(
         "bench", "cold-start", "--data", data, "--only", "many"
     )
     for source, reason in (("default@99", "version 99"), ("nowhere", "no embedding at 'nowhere'")):

@@ -20,8 +20,8 @@ from ir3de.encoders.sources import find_source
 from ir3de.errors import ArtifactError, InputError, MismatchError
 from ir3de.evaluation.verification import verify
 from ir3de.fitting.second_opinion import _fit_sum, find_centroids
-from ir3de.policies import Policy
-from ir3de.routing.second_opinion import quantise, to_units
+from ir3de.policies import MAX_CERTAINTY, Policy
+from ir3de.routing.second_opinion import OpinionMembership, SecondOpinion, quantise, to_units
 from ir3de.scorers import Blend
 from ir3de.statistics import collect
 from tiny_encoders import own_cache, write_encoder
@@ -358,3 +358,34 @@ def test_what_a_teacher_labelled_leaves_the_head_as_it_is(router: ir3de.Router, 
     taught = ir3de.Router.fit(PROMPTS, encoder=encoder, scorer=Blend(), unlabelled=TEXTS, teacher=teach)
     np.testing.assert_array_equal(taught.opinion.head, router.opinion.head)
     assert any(one.consulted for one in taught.route_batch(TEXTS))
+
+
+# --- out of domain
+
+
+def test_the_encoder_alone_calls_no_prompt_out_of_domain() -> None:
+    member = OpinionMembership(bias=0.0, table=0.3, nearest=10.0, certainty=0.5, lowest=-1.0, doubt=0.5)
+    far, near = {"nearest": -0.5, "certainty": -1.0}, {"nearest": 0.9, "certainty": 2.0}
+    assert member.judge(0.4, **far) < member.lowest, "both doubt"
+    assert member.judge(0.5, **far) == member.lowest, "the table does not"
+    assert member.judge(0.4, **near) == member.find_log_odds(0.4, **near) > member.lowest
+
+
+def test_phrases_around_prompts_hardly_make_them_foreign(router: ir3de.Router) -> None:
+    """The table's doubt is learnt on such prompts: about one in ten may be doubted, and fewer are refused."""
+    opinion = router.opinion
+    assert opinion is not None and opinion.membership is not None
+    assert opinion.membership.doubt < MAX_CERTAINTY
+    wordy = [f"To whom it may concern: I would be grateful for your help. {text} Yours sincerely." for text in TEXTS]
+    refused = [found.abstained for found in router.route_batch(wordy, consult=True)]
+    assert np.mean(refused) <= 0.1
+
+
+def test_a_router_without_the_tables_doubt_is_read(router: ir3de.Router) -> None:
+    """Those of the version before have no such number: the encoder's word is enough there."""
+    opinion = router.opinion
+    assert opinion is not None
+    described = json.loads(json.dumps(opinion.describe()))
+    del described["membership"]["doubt"]
+    restored = SecondOpinion.restore(described, opinion.tensors)
+    assert restored.membership is not None and restored.membership.doubt == MAX_CERTAINTY

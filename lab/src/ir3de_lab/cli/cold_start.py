@@ -19,7 +19,8 @@ from ir3de_lab.cli.shared import accuracy_cells, keep, save_option
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ir3de_lab.benchmarks.cold_start import Elsewhere, FewRow, Findings, Fit, LimitRow
+    from ir3de_lab.benchmarks.cold_start import FewRow, Findings, Fit, LimitRow
+    from ir3de_lab.benchmarks.contenders import Elsewhere
     from ir3de_lab.benchmarks.defaults import Row
 
 PARTS = ("few", "all", "limits", "unknowns")
@@ -100,12 +101,13 @@ def cold_start(
       ir3de bench cold-start --data suites/ --encoder models/all-MiniLM-L6-v2 --environments envs --save cold-start.json
     """
     from ir3de_lab.benchmarks import cold_start as bench
+    from ir3de_lab.benchmarks import contenders
     from ir3de_lab.benchmarks.measurement import circumstances
     from ir3de_lab.benchmarks.unknowns import summarise
 
     parts, size = only or PARTS, bench.QUICK if quick else bench.Size()
-    known = bench.open_encoder()
-    own = bench.list_contenders(sources, known)
+    known = contenders.open_encoder()
+    own = contenders.list_contenders(sources, known)
     with out.spinner("reading prompts"):
         materials = bench.read_sets(data, size)
     if not isinstance(known, str):
@@ -138,16 +140,16 @@ def _prepare_others(
     out: Output, encoder: Path | None, environments: Path | None, answers: Path, torch: str
 ) -> list[Elsewhere]:
     """Other people's routers; without both folders they have no environment, and are not measured."""
-    from ir3de_lab.benchmarks import cold_start as bench
+    from ir3de_lab.benchmarks import contenders
     from ir3de_lab.benchmarks.alternatives import prepare_environment
 
     found = []
-    for one in bench.find_others():
+    for one in contenders.find_others():
         environment = None
         if encoder is not None and environments is not None:
             with out.spinner(f"installing {one.name}"):
                 environment = prepare_environment(environments, one, {"torch": torch}, Path())
-        found.append(bench.Elsewhere(one, environment, encoder, answers))
+        found.append(contenders.Elsewhere(one, environment, encoder, answers))
     return found
 
 
