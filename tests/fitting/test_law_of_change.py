@@ -10,6 +10,7 @@ import pickle
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -31,9 +32,9 @@ from changed_routers import (
 )
 from ir3de import Router, collect
 from ir3de.errors import InputError
-from ir3de.fitting import tuning
+from ir3de.fitting import membership_examples, tuning
 from ir3de.policies import Policy
-from ir3de.scorers import Blend
+from ir3de.scorers import Blend, Logistic, Scorer, ridge
 from laws import shown
 
 kinds = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
@@ -271,3 +272,24 @@ def test_all_experts_at_once_cannot_go_nor_one_contribution_of_several() -> None
     with pytest.raises(InputError, match="a contribution is taken from one expert, found maths, law"):
         router.remove("maths", "law", contribution="x")
     assert router.experts == NAMES
+
+
+@pytest.mark.parametrize("scorer", [Blend(), Logistic()], ids=["closed form", "discriminative"])
+def test_what_is_kept_of_many_experts_changes_no_bit(
+    scorer: Scorer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sums of parts, centroids and examples are kept from one change to the next: with so few experts only here."""
+    monkeypatch.setattr(ridge, "MIN_DIVIDED", 2)
+    monkeypatch.setattr(membership_examples, "MAX_EXPERTS", 4)
+    texts = {f"{name} {seed}": tiny.sentences(name, 12, seed=seed) for name in tiny.DOMAINS for seed in (1, 2)}
+    fit = partial(Router.fit, embedding=tiny.embedding(), scorer=scorer)
+    first, last, *others = texts
+    changed = fit({name: texts[name] for name in texts if name != first})
+    changed.add(first, texts[first][:6])
+    _ = changed.route(texts[last][0]).confidence
+    changed.merge(first, texts[first][6:])
+    _ = changed.route(texts[last][0]).confidence
+    changed.remove(last)
+    expected = fit({name: texts[name] for name in [*others, first]})
+    assert changed.experts == expected.experts
+    assert_same(changed, expected, tmp_path)

@@ -75,3 +75,26 @@ def test_counts_that_are_mostly_zero_are_kept_sparse() -> None:
     assert found is not None and np.array_equal(found.restore(), sparse)
     assert SparseCounts.of(dense) is None
     assert SparseCounts.of(np.zeros(3, np.int64)) is not None
+
+
+def test_a_change_adds_up_the_part_of_the_changed_domain_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ridge, "MIN_DIVIDED", 2)
+    added: list[int] = []
+    add_part = ridge._add_part
+    monkeypatch.setattr(ridge, "_add_part", lambda sums, w: (added.append(len(sums)), add_part(sums, w))[1])
+    names = list(tiny.DOMAINS)
+    own = [counted(tiny.sentences(names[place % len(names)], 8, seed=place)) for place in range(24)]
+
+    def add(domains: list[Statistics]) -> np.ndarray:
+        sums = ridge.require_prompt_sums(domains)
+        return ridge.add_grams(sums, np.array([[1.0 / one.windows for one in sums]]))
+
+    whole = add(own)
+    assert sum(added) == len(own)
+    np.testing.assert_allclose(whole, add_part([one.sums for one in own], np.full((1, 24), 1 / 8)), rtol=1e-12)
+    for changed in ([*own[:5], *own[6:]], [*own, counted(tiny.sentences("law", 8, seed=99))]):
+        add(own)
+        added.clear()
+        found = add(changed)
+        assert sum(added) < len(own) / 2
+        assert np.array_equal(found, add(pickle.loads(pickle.dumps(changed))))  # as if nothing had been kept

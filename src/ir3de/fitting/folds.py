@@ -23,7 +23,7 @@ from ir3de.scorers.arithmetic import Rows, select_rows
 from ir3de.scorers.ridge import mark_part
 from ir3de.scorers.table import score_familiarity
 from ir3de.statistics.counting import MEAN_PARTS, draw_windows, recount, sum_rows
-from ir3de.statistics.domain import Statistics, pair_buckets, within_prompts
+from ir3de.statistics.domain import Statistics, find_tokens, pair_buckets, within_prompts
 from ir3de.statistics.sample import Sample
 
 SHORT_TOKENS = 32  # of a shortened prompt
@@ -153,7 +153,7 @@ class Deal:
             self.count = 10 if min(len(sample) for sample in samples) < VERY_FEW_PROMPTS else 5
         both = zip(domains, samples, strict=True)
         self.prompts = [SampledPrompts.prepare(domain, sample, embedding, longest) for domain, sample in both]
-        self.seen = np.flatnonzero(np.any([domain.histogram > 0 for domain in domains], axis=0))
+        self.seen = find_tokens(domains)
         sizes = [len(sample) for sample in samples]
         self.experts = np.repeat(np.arange(len(domains)), sizes)  # of each prompt
         self.place = np.concatenate([np.arange(size) for size in sizes])  # in its expert's sample

@@ -16,7 +16,7 @@ from ir3de.scorers.arithmetic import BLOCK_ROWS, current, select_rows
 from ir3de.scorers.registry import Embeddings, Floats, check_strength
 from ir3de.scorers.ridge import PromptRidge, TokenRidge, is_part, remembers_grams
 from ir3de.statistics.compact import Integers
-from ir3de.statistics.domain import BUCKETS, Statistics
+from ir3de.statistics.domain import BUCKETS, Statistics, find_tokens
 
 MIN_PRIOR = 1e-100  # keeps the logarithm finite where a sharp prior rounds to 0
 
@@ -184,8 +184,7 @@ class BlendParts:
         self, domains: Sequence[Statistics], embeddings: Embeddings, dtype: type[np.floating] = np.float32
     ) -> None:
         self.embeddings, self.dtype = embeddings, dtype
-        seen = np.any([domain.histogram > 0 for domain in domains], axis=0)
-        self.seen = np.arange(len(seen)) if any(map(is_part, domains)) else np.flatnonzero(seen)
+        self.seen = np.arange(embeddings.shape[0]) if any(map(is_part, domains)) else find_tokens(domains)
         self.rows = select_rows(embeddings, self.seen)
         self.domains = [domain.restrict_to(self.seen) for domain in domains]
         self.counts = balance_counts([domain.histogram for domain in self.domains])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from weakref import ref
 
 import numpy as np
 
@@ -18,6 +20,8 @@ MIN_REMEMBERED_WIDTH = 1_024  # of the embedding: for narrower ones the product 
 GRAM_BLOCK = 1 << 14  # entries added at a time: they stay in the cache,
 GRAMS_AT_ONCE = 16  # of so many domains
 KEPT_BYTES = 1 << 29  # of all domains' Gram matrices: larger ones are computed again when they are needed
+MIN_DIVIDED, PARTS = 64, 16  # domains that are added up in parts, and how many parts
+PART, PARTS_KEPT = "_part", 2  # where the sums of a part are kept, and how many: of a fit, and of its fold
 GRAM, WHOLE = "gram", "whole"  # keys of `Statistics.derived`
 
 
@@ -134,18 +138,53 @@ def require_prompt_sums(domains: Sequence[Statistics]) -> list[PromptSums]:
 
 
 def add_grams(sums: Sequence[PromptSums], weights: Floats) -> Floats:
-    """Σ_c w_c Σ x̄x̄ᵀ for each row of `weights` (k, C), as upper triangles: (k, h(h+1)/2)."""
+    """Σ_c w_c Σ x̄x̄ᵀ for each row of `weights` (k, C), as upper triangles: (k, h(h+1)/2).
+
+    Many domains are added up in parts, and the sums of the parts are kept. A change then adds up one part again.
+    """
     size = triangle_size(sums[0].width)
     if 8 * size * len(sums) <= KEPT_BYTES:  # then a change need not compute those of all others again
         for own in sums:
             own.keep_whole("gram")
+    if len(sums) < MIN_DIVIDED or 2 * PARTS * 8 * size > KEPT_BYTES:
+        return _add_part(sums, weights)
+    total = np.zeros((len(weights), size))
+    # which part a domain is in depends on its content alone, so that the others stay as they are
+    parts = np.array([zlib.crc32(own.vector.astype("<i8").tobytes()) % PARTS for own in sums])
+    for part in np.unique(parts).tolist():
+        chosen = np.flatnonzero(parts == part)
+        for row, summed in zip(
+            total, _recall_part([sums[c] for c in chosen.tolist()], weights[:, chosen]), strict=True
+        ):
+            row += summed
+    return total
+
+
+def _recall_part(sums: Sequence[PromptSums], weights: Floats) -> list[Floats]:
+    """The sums of a part, kept with its first domain: those of the last `PARTS_KEPT` rows of weights."""
+    kept = vars(sums[0]).get(PART)
+    if kept is None or len(kept[0]) != len(sums) or any(a() is not b for a, b in zip(kept[0], sums, strict=True)):
+        kept = vars(sums[0])[PART] = ([ref(own) for own in sums], {})
+    known: dict[bytes, Floats] = kept[1]
+    names = [row.tobytes() for row in weights]
+    missing = [place for place, name in enumerate(names) if name not in known]
+    if missing:
+        found = _add_part(sums, weights[missing])
+        known.update((names[place], row) for place, row in zip(missing, found, strict=True))
+    rows = [known[name] for name in names]
+    for name in [name for name in known if name not in names][: max(0, len(known) - PARTS_KEPT)]:
+        del known[name]
+    return rows
+
+
+def _add_part(sums: Sequence[PromptSums], weights: Floats) -> Floats:
+    """Add a block of entries at a time, each in the order of the domains."""
+    size = triangle_size(sums[0].width)
     total, scaled = np.zeros((len(weights), size)), np.empty(GRAM_BLOCK)
     for first in range(0, len(sums), GRAMS_AT_ONCE):
         some = sums[first : first + GRAMS_AT_ONCE]
-        grams, scales = (
-            [own.gram for own in some],
-            weights[:, first : first + len(some)] * [own.unit**2 for own in some],
-        )
+        grams = [own.gram for own in some]
+        scales = weights[:, first : first + len(some)] * np.array([own.unit**2 for own in some])
         for begin in range(0, size, GRAM_BLOCK):
             block = slice(begin, begin + GRAM_BLOCK)
             for gram, factors in zip(grams, scales.T.tolist(), strict=True):

@@ -32,6 +32,10 @@ class SparseCounts:
             return None
         return cls(len(counts), places.astype(np.uint32), counts[places])
 
+    def restrict_to(self, seen: npt.NDArray[np.intp]) -> SparseCounts:
+        """The counts of these places, in ascending order. All others are zero."""
+        return SparseCounts(len(seen), np.searchsorted(seen, self.places).astype(np.uint32), self.counts)
+
     def restore(self) -> npt.NDArray[np.integer]:
         found = np.zeros(self.size, self.counts.dtype)
         found[self.places] = self.counts

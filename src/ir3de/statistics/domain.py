@@ -13,7 +13,7 @@ A sample of the prompts may come with them. It is not part of the sums: equality
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -262,7 +262,14 @@ class Statistics(ArrayFields):
 
     def restrict_to(self, seen: npt.NDArray[np.intp]) -> Statistics:
         """The same statistics for a vocabulary of these tokens. No other token may occur."""
-        return self._share_derived(replace(self, histogram=freeze(self.histogram[seen])))
+        sparse: SparseCounts | None = self.find_compact("histogram")
+        histogram: Any = freeze(self.histogram[seen]) if sparse is None else sparse.restrict_to(seen)
+        return self._share_derived(replace(self, histogram=histogram))
+
+    def mark_tokens(self, seen: npt.NDArray[np.bool_]) -> None:
+        """Mark the tokens that occur: (V,)."""
+        sparse: SparseCounts | None = self.find_compact("histogram")
+        seen[self.histogram > 0 if sparse is None else sparse.places] = True
 
     def _share_derived(self, other: Statistics) -> Statistics:
         object.__setattr__(other, "derived", self.derived)
@@ -295,6 +302,14 @@ class Statistics(ArrayFields):
         sample = "" if self.sample is None else f", a sample of {len(self.sample):,}"
         counted = f"{self.prompts:,} prompts, {self.tokens:,} tokens{windows}{sample}"
         return f"Statistics({counted}, embedding {self.fingerprint[:12]})"
+
+
+def find_tokens(domains: Sequence[Statistics]) -> npt.NDArray[np.intp]:
+    """The tokens that occur in any of these domains."""
+    seen = np.zeros(len(domains[0].histogram), bool)
+    for domain in domains:
+        domain.mark_tokens(seen)
+    return np.flatnonzero(seen)
 
 
 def describe_other_embedding(what: str, one: Any, other: Any) -> str:
