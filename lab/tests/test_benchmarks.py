@@ -158,6 +158,8 @@ def test_bench_change_costs(tmp_path: Path) -> None:
             assert bars[f"{name}, {what} with the first route / {name}, fit; 3 experts"] == bar
             assert bars[f"{name}, {what} / {name}, fit; 3 experts"] is None
     assert bars["default, fit / closed form, fit; 3 experts"] == 3.0 and bars["tune / default, fit; 3 experts"] == 1.5
+    assert bars["default, fit / TF-IDF + logistic regression; 3 experts"] == 0.2
+    assert "`ir3de fit` with its proof, 3 experts × 8 prompts" in bars
     assert all(figure["value"] > 0 for figure in said["figures"])
 
 

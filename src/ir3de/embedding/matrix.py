@@ -114,6 +114,7 @@ class FixedPointRows:
 BLOCK = 32
 LARGE_MATRIX_BYTES = 1 << 30  # of E as float32: a larger one is read some rows at a time
 ROWS_AT_ONCE = 4_096
+CACHED_ROWS = 256  # computed at a time: they stay in the cache
 ROW_BITS = 10  # of the largest entry of a middling row, so that a few wild rows do not coarsen all the others
 LARGEST = 1 << 11  # in fixed point, where wilder entries are cut: 8,192 of them still sum exactly in float32
 
@@ -191,8 +192,12 @@ class Matrix:
         """E / unit rounded to whole numbers, held as float32: sums of these are exact in any order."""
         if isinstance(self.by_rows, StoredRows):
             return FixedPointRows(self.by_rows, self.unit, LARGEST)
-        counted: Floats = np.rint(self.values * np.float32(1.0 / self.unit))
-        return np.clip(counted, -LARGEST, LARGEST, out=counted)
+        counted, scale = np.empty_like(self.values), np.float32(1.0 / self.unit)
+        for begin in range(0, len(counted), CACHED_ROWS):
+            block = counted[begin : begin + CACHED_ROWS]
+            np.rint(np.multiply(self.values[begin : begin + CACHED_ROWS], scale, out=block), out=block)
+            np.clip(block, -LARGEST, LARGEST, out=block)
+        return counted
 
     def compact(self) -> Matrix:
         """The same matrix in 4-bit blocks."""
@@ -246,16 +251,15 @@ def _pack(values: Floats) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float16
 def _unpack(tensors: Tensors, width: int) -> Floats:
     if "values" in tensors:
         return tensors["values"].astype(np.float32)
-    packed, steps = tensors["levels"], tensors["steps"].astype(np.float32)
-    levels = np.empty((packed.shape[0], packed.shape[1] * 2), np.float32)
-    low, high = _NIBBLE_VALUES
-    levels[:, 0::2], levels[:, 1::2] = low[packed], high[packed]
-    levels.reshape(-1, BLOCK)[...] *= steps.reshape(-1, 1)
-    return np.ascontiguousarray(levels[:, :width])
+    packed, steps = tensors["levels"], tensors["steps"]
+    values = np.empty((packed.shape[0], width), np.float32)
+    for begin in range(0, len(values), CACHED_ROWS):
+        rows = slice(begin, begin + CACHED_ROWS)
+        levels = _NIBBLE_VALUES.take(packed[rows]).view(np.float32).reshape(-1, BLOCK)
+        levels *= steps[rows].astype(np.float32).reshape(-1, 1)
+        values[rows] = levels.reshape(len(packed[rows]), -1)[:, :width]
+    return values
 
 
-# what a byte's low and high half stand for, by lookup: faster than masking and converting
-_NIBBLE_VALUES = (
-    (np.arange(256) % 16 - 8).astype(np.float32),
-    (np.arange(256) // 16 - 8).astype(np.float32),
-)
+# what a byte's low and high half stand for, side by side as one complex number: a lookup is faster than masking
+_NIBBLE_VALUES = ((np.arange(256) % 16 - 8) + 1j * (np.arange(256) // 16 - 8)).astype(np.complex64)

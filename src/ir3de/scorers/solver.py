@@ -21,6 +21,7 @@ NOTHING = 1e-4  # of the same at the start, where it is about 1: what is left ar
 MAX_STEPS = 100  # 10 to 15 are usual
 MEMORY_STEPS = 6  # past steps that L-BFGS uses
 SLOPE_SHARE = 0.3  # a step ends where the slope along it has fallen to this share of its start
+SMALL_INVERSE = 128  # columns of a matrix that is inverted as it is
 MAX_STEP_TRIALS = 20  # of the length of one step; one or two are usual
 
 Preconditioner: TypeAlias = Callable[[Numbers, Numbers], Numbers]  # M⁻¹q, written into the second array
@@ -129,11 +130,23 @@ class DenseInverse:
         n, h = rows.shape
         M = (rows @ rows.T if n < h else rows.T @ rows).astype(np.float64)
         M[np.diag_indices(len(M))] += penalty
-        inverse = np.linalg.inv(M).astype(np.float32)
+        inverse = invert(M).astype(np.float32)
         return cls(rows.T, inverse @ rows, penalty) if n < h else cls(inverse)
 
     def multiply(self, q: Numbers) -> Numbers:
         return self.left @ q if self.right is None else (q - self.left @ (self.right @ q)) / np.float32(self.penalty)
+
+
+def invert(M: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """M⁻¹ of a symmetric, positive definite M, from those of its quarters: nearly all of it is products."""
+    if len(M) <= SMALL_INVERSE:
+        return np.asarray(np.linalg.inv(M))
+    half = len(M) // 2
+    first, across = invert(M[:half, :half]), M[:half, half:]
+    left = first @ across
+    last = invert(M[half:, half:] - across.T @ left)
+    corner = -left @ last
+    return np.block([[first - corner @ left.T, corner], [corner.T, last]])
 
 
 @dataclass(frozen=True, eq=False)
