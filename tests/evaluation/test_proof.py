@@ -2,8 +2,10 @@
 
 import json
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow
@@ -17,7 +19,8 @@ from ir3de.errors import InputError, UnknownExpertError
 from ir3de.evaluation import Proof, evaluate, prove
 from ir3de.evaluation.folds import NEVER, DealtPrompts, deal_prompts
 from ir3de.policies import Policy
-from ir3de.scorers import Blend
+from ir3de.scorers import Blend, Logistic, logistic
+from ir3de.scorers.solver import fit_logistic
 from ir3de.statistics import collect
 from ir3de.statistics.domain import Statistics
 from ir3de.statistics.sample import hash_text
@@ -185,6 +188,28 @@ def test_prompts_without_a_word_have_no_real_rival() -> None:
     texts = {"plus": [f"{n} + {n % 7}" for n in range(10)], "minus": [f"{n} - {n % 7}" for n in range(10)]}
     found = prove({name: [" ".join(one) for one in own] for name, own in texts.items()}, scorer=Blend(), curve=False)
     assert [one.name for one in found.contenders] == ["always the largest expert"]
+
+
+def test_where_only_some_prompts_are_kept_the_curve_shares_the_fit_of_its_fold(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ir3de.statistics.sample.MAX_PROMPTS", 60)
+    texts, fits = tiny.domain_texts(90), []
+
+    def count(*given: Any) -> Any:
+        fits.append(given)
+        return fit_logistic(*given)
+
+    monkeypatch.setattr(logistic, "fit_logistic", count)
+    router = Router.fit(texts, embedding=tiny.embedding(), scorer=Logistic(closed=0.1))
+    fits.clear()
+    shared = prove(router=router, contenders=False)
+    assert len(fits) == 3 * shared.folds and len(shared.curve) == 3
+    monkeypatch.setattr("ir3de.evaluation.proving.sharing_fits", nullcontext)
+    fits.clear()
+    alone = prove(router=router, contenders=False)
+    assert len(fits) == 4 * alone.folds
+    assert (shared.accuracy, shared.curve) == (alone.accuracy, alone.curve)
 
 
 def test_prices_bring_a_frontier() -> None:

@@ -49,6 +49,7 @@ from ir3de.policies import Policy
 from ir3de.router import Router
 from ir3de.routing.decision import Decision, require_content
 from ir3de.routing.html import shorten_prompt
+from ir3de.scorers.logistic import sharing_fits
 from ir3de.statistics.counting import collect
 from ir3de.statistics.domain import Statistics
 from ir3de.statistics.sample import hash_text
@@ -124,8 +125,9 @@ def prove(
         splits = [keep_aside(router, dealt, aside)]
     mix = list(prompts.values()) if aside is None else [len(aside.get(name, ())) for name in router.experts]
     measured = _Measured(router, dealt, known, np.array(mix, np.int64), np.array(list(prompts.values()), np.int64))
-    for split in splits:
-        measured.measure(split, contenders=contenders, curve=curve)
+    with sharing_fits():
+        for split in splits:
+            measured.measure(split, contenders=contenders, curve=curve)
     return measured.conclude("cross-validation" if aside is None else "holdout", teaching)
 
 
@@ -219,7 +221,7 @@ class _Measured:
 
     def _draw_curve(self, split: Split, texts: Sequence[str]) -> None:
         """Fit on a part of the training prompts, and route the same prompts."""
-        shares = CURVE_SHARES if self.dealt.is_complete else (*CURVE_SHARES, 1.0)
+        shares = CURVE_SHARES if self.dealt.is_complete else (1.0, *CURVE_SHARES)  # the first shares the split's fit
         for share in shares:
             fitted = self.router.with_statistics(self.dealt.train_on(self.dealt.thin_out(split.held, share)))
             self.curve.setdefault(share, []).extend(self._mark(_route(fitted, split.ids, texts), split.experts))

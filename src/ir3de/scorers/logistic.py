@@ -7,9 +7,12 @@ depends on the kept prompts alone, to the bit.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -89,6 +92,17 @@ class Logistic:
 
 
 CLOSED = Blend()
+_last_fit: ContextVar[dict[Any, FittedLogistic] | None] = ContextVar("last fit", default=None)
+
+
+@contextmanager
+def sharing_fits() -> Iterator[None]:
+    """In this context a discriminative fit of the same prompts as the one before it is that one."""
+    token = _last_fit.set({})
+    try:
+        yield
+    finally:
+        _last_fit.reset(token)
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,9 +152,16 @@ class LogisticParts:
 
     def fit(self, scorer: Logistic) -> FittedLogistic:
         """Fit to all prompts, once."""
-        alone = replace(scorer, closed=0.0)
+        alone, known = replace(scorer, closed=0.0), _last_fit.get()
         if alone not in self._fitted:
-            self._fitted[alone] = self._fit(self.features(scorer.means, scorer.pairs), scorer, TOLERANCE)
+            key = None if known is None else (alone, id(self.embeddings), self.prompts.digest)
+            if known is not None and key in known:
+                self._fitted[alone] = self._scale(known[key].features, known[key].W)
+            else:
+                self._fitted[alone] = self._fit(self.features(scorer.means, scorer.pairs), scorer, TOLERANCE)
+            if known is not None:
+                known.clear()
+                known[key] = self._fitted[alone]
         return self._fitted[alone]
 
     def fit_without(self, scorer: Logistic, held: npt.NDArray[np.bool_]) -> FittedLogistic:
@@ -152,6 +173,9 @@ class LogisticParts:
     def _fit(self, features: Features, scorer: Logistic, tolerance: float) -> FittedLogistic:
         W = fit_logistic(features, len(self.domains), scorer.strength, tolerance)
         W -= W.mean(axis=1, keepdims=True)
+        return self._scale(features, W)
+
+    def _scale(self, features: Features, W: Numbers) -> FittedLogistic:
         L = features.score_tokens(W, self.blend.rows, self.places)
         size = measure_size(L.astype(np.float64), self.blend.frequency, float(np.abs(L).max(initial=0.0)))
         return FittedLogistic(features, W * np.float32(1.0 / size if size else 0.0))

@@ -7,6 +7,7 @@ the same size; when routing it divides all experts' scores alike, so it does not
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -75,6 +76,14 @@ class Prompts:
     def rows(self) -> Indices:
         """The prompt of each token."""
         return np.repeat(np.arange(len(self)), self.lengths)
+
+    @cached_property
+    def digest(self) -> bytes:
+        """The same for the same prompts of the same experts."""
+        sha = hashlib.sha256()
+        for part in (self.ids, self.lengths, self.experts, self.places, self.trust):
+            sha.update(b"" if part is None else part.tobytes())
+        return sha.digest()
 
     def count(self, vocabulary: int, pairs: bool) -> Counts:
         """How often each prompt has each token and bucket of pairs, without pairs of one prompt alone."""
