@@ -55,6 +55,7 @@ MIN_PROMPTS = 6  # of an expert
 BACKGROUND_PROMPTS, BACKGROUND_NEIGHBOURS = 600, 1_200  # without and with subjects
 MAX_EXPERTS = 40  # that play known and unknown: with more, some are enough for a few weights
 MAX_GROUPS = 5  # of experts that are left out together: with more experts, several play the unknown at once
+GROUPS_OF_MANY = 3  # enough with `MAX_EXPERTS`: each group has many prompts
 MIN_LEFT = 2  # experts that remain when others are left out: one alone is always certain
 CACHE = "examples"  # key of `Statistics.derived` of the background
 SCORER = Blend(few=0.0)  # without the token ridge, which takes most of the time and adds little here
@@ -143,7 +144,8 @@ def _leave_out_groups(few: Sequence[Statistics], embedding: Embedding, parts: in
     deal, experts = Deal(few, embedding, DEFAULT_CAP), len(few) - 1
     if not deal.count:
         return []
-    count = min(experts, MAX_GROUPS) if experts > MIN_LEFT else 1
+    most = MAX_GROUPS if experts < MAX_EXPERTS else GROUPS_OF_MANY
+    count = min(experts, most) if experts > MIN_LEFT else 1
     groups = np.arange(experts) % count if count > 1 else np.ones(experts, np.int64)  # too few to leave out any
     usual, unusual = _Training(Fold(deal, deal.place % parts == 0), groups), None
     if deal.subjects is not None:  # only prompts that are kept can be held out as a group, so only those are counted
