@@ -7,7 +7,7 @@ missing from training, so what is measured is close to what is deployed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from operator import attrgetter
@@ -66,8 +66,12 @@ class SampledPrompts:
         """The sums for the first prompts of a domain's sample, from the cache if they are there."""
         window = None if domain.sums is None else domain.sums.window
         found: SampledPrompts | None = domain.derived.get(CACHE)
-        if found is not None and (found.longest, found.window, len(found.sample)) == (longest, window, len(sample)):
-            return found
+        if (
+            found is not None
+            and (found.longest, found.window) == (longest, window)
+            and len(found.sample) >= len(sample)
+        ):
+            return found.take_first(sample)
         tokens, counts = np.unique(sample.ids, return_counts=True)
         if (domain.histogram[tokens] < counts).any():  # they could not be subtracted
             raise InputError(
@@ -78,6 +82,15 @@ class SampledPrompts:
         if embedding.width <= MAX_CACHED_WIDTH:
             domain.derived[CACHE] = made
         return made
+
+    def take_first(self, sample: Sample) -> SampledPrompts:
+        """The same for the first of the prompts, which are in this sample."""
+        if (n := len(sample)) == len(self.sample):
+            return self
+        k = int(np.searchsorted(self.window_prompts, n))
+        parts: dict[str, Any] = {name: getattr(self, name)[:n] for name in ("totals", "whole", "short")}
+        parts |= {name: getattr(self, name)[:k] for name in ("windows", "window_prompts", "window_times")}
+        return replace(self, sample=sample, **parts)
 
     @classmethod
     def _sum(cls, sample: Sample, embedding: Embedding, longest: int, window: int | None) -> SampledPrompts:

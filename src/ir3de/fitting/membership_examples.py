@@ -119,7 +119,7 @@ def make_examples(
     own = [domains[c] for c in chosen]
     kept = background.derived.get(CACHE)
     if kept is None or kept[0] != (each, len(own)) or any(a() is not b for a, b in zip(kept[1], own, strict=True)):
-        few = [*(_keep_few(domain, each) for domain in own), _keep_few(background, others)]
+        few = [*(domain.keep_first(each) for domain in own), background.keep_first(others)]
         made = _leave_out_groups(few, embedding, parts)
         kept = background.derived[CACHE] = ((each, len(own)), [ref(one) for one in own], made)
     numbers = np.array([*chosen, len(domains)])
@@ -133,11 +133,6 @@ def _choose_experts(domains: Sequence[Statistics], each: int) -> list[int]:
     samples = [own.sample for own in domains if own.sample is not None]
     keys = [(-min(each, len(own)), zlib.crc32(own.hashes.astype("<u4").tobytes())) for own in samples]
     return sorted(sorted(range(len(domains)), key=lambda c: keys[c])[:MAX_EXPERTS])
-
-
-def _keep_few(domain: Statistics, prompts: int) -> Statistics:
-    assert domain.sample is not None
-    return replace(domain, sample=domain.sample.take(np.arange(min(prompts, len(domain.sample)))))
 
 
 def _leave_out_groups(few: Sequence[Statistics], embedding: Embedding, parts: int) -> list[Examples]:

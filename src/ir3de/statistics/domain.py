@@ -256,6 +256,11 @@ class Statistics(ArrayFields):
         """The same statistics without any prompt: what may leave the machine."""
         return self._share_derived(replace(self, sample=None))
 
+    def keep_first(self, prompts: int) -> Statistics:
+        """The same statistics, of whose sample the first prompts are kept."""
+        kept = None if self.sample is None else self.sample.take(np.arange(min(prompts, len(self.sample))))
+        return self._share_derived(replace(self, sample=kept))
+
     def histogram_only(self) -> Statistics:
         """The same statistics without the prompt sums."""
         return self._share_derived(replace(self, sums=None))
