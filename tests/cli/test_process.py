@@ -198,6 +198,35 @@ def test_ctrl_c_leaves_nothing_behind(fitted: Path, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+INTERRUPTED_FIT = """
+from ir3de.cli import main
+from ir3de.scorers.prompt_features import Features
+
+def gather(features, *given, usual=Features.gather):
+    print("solving", flush=True)
+    return usual(features, *given)
+
+Features.gather = gather
+main()
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+def test_ctrl_c_ends_a_fit_while_it_solves_and_nothing_is_written(tmp_path: Path) -> None:
+    rows = [json.dumps({"text": text, "label": name}) for name, own in demo.prompts().items() for text in own]
+    (tmp_path / "prompts.jsonl").write_text("\n".join(rows), encoding="utf-8")
+    command = [sys.executable, "-c", INTERRUPTED_FIT, "fit", str(tmp_path / "router"), str(tmp_path / "prompts.jsonl")]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(
+        [*command, "--label", "label"], preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL), **pipes
+    ) as running:
+        assert running.stdout is not None
+        assert b"solving" in running.stdout.readline()
+        running.send_signal(signal.SIGINT)
+        assert running.wait() == 130
+    assert [path.name for path in tmp_path.iterdir()] == ["prompts.jsonl"]
+
+
 # how things look ------------------------------------------------------------------------------------------------------
 
 
