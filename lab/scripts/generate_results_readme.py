@@ -53,8 +53,11 @@ COMMANDS = {  # every raw file beside the settings: what makes it, and the page 
     "big_cuda.json": ("ir3de bench big --device cuda --save results/big_cuda.json", "benchmarks.md"),
     "chats.json": ("ir3de bench chats --data DIR --save results/chats.json", "conversations.md"),
     "cold_start.json": (
-        "ir3de bench cold-start --data DIR --encoder FOLDER --environments DIR --answers DIR "
-        "--save results/cold_start.json",
+        "ir3de bench cold-start --data DIR --save results/cold_start.json",
+        "few-prompts.md",
+    ),
+    "cold_start_encoder.json": (
+        "ir3de encoder install minilm-l6; ir3de bench cold-start --data DIR --save results/cold_start_encoder.json",
         "few-prompts.md",
     ),
     "confidence.json": ("ir3de bench confidence --data DIR --save results/confidence.json", "confidence.md"),

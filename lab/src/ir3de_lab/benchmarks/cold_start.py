@@ -15,7 +15,6 @@ from typing import Any
 
 from ir3de import Embedding, Router
 from ir3de.errors import InputError
-from ir3de.fitting.encoded_prompts import MAX_PROMPT_TOKENS
 from ir3de.statistics import collect
 from ir3de.statistics.sample import Sample
 from ir3de_lab.benchmarks.contenders import Contender, Flags, Ir3de, Taught
@@ -26,6 +25,7 @@ from ir3de_lab.benchmarks.robustness import sampled
 from ir3de_lab.benchmarks.unknowns import LEFT_OUT, LeftOut, choose_left_out, leave_out
 
 OTHER_SOURCES = "ood"
+ENCODED_TOKENS = 512  # of a kept prompt, as a fit with an encoder cuts it: others are encoded again by every fit
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ def encode_ahead(encoder: RememberingEncoder, materials: Sequence[Material]) -> 
         encoder.remember(text for some in routed for own in some.values() for text in own)
         for texts in material.train.values():
             kept = collect(texts, keep_sample=True).sample or Sample.empty()
-            encoder.remember(tokenizer.decode_batch(kept.truncate(MAX_PROMPT_TOKENS).split()))
+            encoder.remember(tokenizer.decode_batch(kept.truncate(ENCODED_TOKENS).split()))
 
 
 def make(fit: Fit) -> Findings:

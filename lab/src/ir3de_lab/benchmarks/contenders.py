@@ -14,10 +14,10 @@ import numpy.typing as npt
 from ir3de import Embedding, Router
 from ir3de.encoders import Encoder
 from ir3de.errors import InputError, IR3DEError
-from ir3de.files.atomic import count_cores
 from ir3de_lab.benchmarks import alternatives
 from ir3de_lab.benchmarks.alternatives import ALTERNATIVES, Alternative, Environment, Regime
 from ir3de_lab.benchmarks.defaults import Texts
+from ir3de_lab.benchmarks.measurement import usable_cores
 from ir3de_lab.benchmarks.protocol import prompt_hash
 from ir3de_lab.benchmarks.remembering import RememberingEncoder
 from ir3de_lab.benchmarks.unknowns import SURE
@@ -132,7 +132,7 @@ def list_contenders(sources: Sequence[str], encoder: Encoder | str) -> list[Ir3d
 def open_encoder() -> RememberingEncoder | str:
     """The encoder that teaches and is asked; where it cannot be used here, the reason."""
     try:
-        return RememberingEncoder.load(TEACHER, threads=count_cores())
+        return RememberingEncoder.load(TEACHER, threads=usable_cores())
     except IR3DEError as error:
         return str(error)
 
