@@ -78,7 +78,6 @@ def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "Route",
         "Explain",
         "accuracy 9",
-        "abstained",
         "landlord",
         "µs",
         "Try next",

@@ -236,14 +236,26 @@ def test_a_prompt_cannot_steer_the_terminal(fitted: Path) -> None:
 # eval -----------------------------------------------------------------------------------------------------------------
 
 
-def test_eval(fitted: Path) -> None:
+def write_with_thanks(name: str, folder: Path) -> Path:
+    """Held-out prompts of an expert, and one more that no expert fits."""
+    path = folder / f"{name}.txt"
+    prompts = (HELD_OUT / f"{name}.txt").read_text(encoding="utf-8").rstrip()
+    path.write_text(f"{prompts}\nok thanks\n", encoding="utf-8")
+    return path
+
+
+def test_eval(fitted: Path, tmp_path: Path) -> None:
     pairs = [f"{name}={HELD_OUT / name}.txt" for name in demo.DOMAINS]
     said = run_json("eval", fitted, *pairs, "--errors", "2")
     assert said["accuracy"] > 0.8 and said["prompts"] == 125 and len(said["errors"]) == 2
     assert said["errors"][0]["expected"] != said["errors"][0]["expert"]
+    name = Router.load(fitted).route("ok thanks").best  # the nearest expert, which counts as right
+    pairs = [f"{name}={write_with_thanks(name, tmp_path)}", *(pair for pair in pairs if not pair.startswith(name))]
+    said = run_json("eval", fitted, *pairs)
+    assert said["abstained"] == 1, "no expert fits the added prompt"
     shown = run("eval", fitted, *pairs, "--errors", "1").stdout
     for expected in (
-        f"accuracy {100 * said['accuracy']:.1f} % of 125 prompts, by the most probable expert",
+        f"accuracy {100 * said['accuracy']:.1f} % of 126 prompts, by the most probable expert",
         f"{100 * said['routed_accuracy']:.1f} % went right, ",
         "recall",
         "precision",
@@ -313,14 +325,15 @@ def test_eval_lists_the_surest_mistakes_first(fitted: Path, tmp_path: Path) -> N
     assert "Misrouted  the most confident first" in run("eval", fitted, named, "--errors", "2").stdout
 
 
-def test_eval_of_perturbed_prompts(fitted: Path) -> None:
+def test_eval_of_perturbed_prompts(fitted: Path, tmp_path: Path) -> None:
     pytest.importorskip("ir3de_lab")
-    pairs = [f"{name}={HELD_OUT / name}.txt" for name in ("law", "coding")]
+    files = {name: write_with_thanks(name, tmp_path) for name in ("law", "coding")}
+    pairs = [f"{name}={path}" for name, path in files.items()]
     assert "robustness" not in run_json("eval", fitted, *pairs)
     said = run_json("eval", fitted, *pairs, "--robustness")
     assert said["robustness"]["prompts"] == said["prompts"]
     router = Router.load(fitted)
-    texts = {name: (HELD_OUT / f"{name}.txt").read_text(encoding="utf-8").splitlines() for name in ("law", "coding")}
+    texts = {name: path.read_text(encoding="utf-8").splitlines() for name, path in files.items()}
     nearest = [sum(d.best == name for d in router.route_batch(own)) / len(own) for name, own in texts.items()]
     assert said["robustness"]["accuracy"] == pytest.approx(sum(nearest) / 2) == said["accuracy"]
     effects = said["robustness"]["effects"]

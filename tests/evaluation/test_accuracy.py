@@ -28,6 +28,7 @@ def router() -> Router:
 
 def test_the_report_agrees_with_routing_one_by_one(router: Router) -> None:
     domains = demo.held_out()
+    domains["law"] = [*domains["law"], "ok thanks"]  # which no expert fits
     report = evaluate(router, domains)
     decided = [(name, router.route(text)) for name, texts in domains.items() for text in texts]
     right = [name == decision.expert for name, decision in decided]

@@ -89,7 +89,7 @@ def minimise(design: Design, experts: int, weights: Numbers, penalty: float, tol
     room, gradient, q, after, q_after = (np.empty_like(W) for _ in range(5))
     problem.find_gradient(W, np.full(Z.shape, 1.0 / experts, np.float32), gradient, room)
     precondition(gradient, q)
-    start = _dot(gradient, q) ** 0.5
+    start = max(0.0, _dot(gradient, q)) ** 0.5
     report = report_fit()
     if start <= NOTHING:  # one expert, or prompts that all experts share
         report(1.0)
@@ -121,8 +121,8 @@ def minimise(design: Design, experts: int, weights: Numbers, penalty: float, tol
 class DenseInverse:
     """M⁻¹ for M = AᵀA + λI. With fewer rows than columns it is (I − Aᵀ(AAᵀ + λI)⁻¹A)/λ, from a smaller inverse."""
 
-    left: Numbers  # (h, h): M⁻¹; or (h, n): Aᵀ
-    right: Numbers | None = None  # (n, h): (AAᵀ + λI)⁻¹A
+    left: npt.NDArray[np.floating]  # (h, h): M⁻¹; or (h, n): Aᵀ
+    right: npt.NDArray[np.float64] | None = None  # (n, h): (AAᵀ + λI)⁻¹A
     penalty: float = 1.0
 
     @classmethod
@@ -130,11 +130,18 @@ class DenseInverse:
         n, h = rows.shape
         M = (rows @ rows.T if n < h else rows.T @ rows).astype(np.float64)
         M[np.diag_indices(len(M))] += penalty
-        inverse = invert(M).astype(np.float32)
-        return cls(rows.T, inverse @ rows, penalty) if n < h else cls(inverse)
+        inverse = invert(M)
+        if n >= h:
+            return cls(inverse.astype(np.float32))
+        wide = rows.astype(np.float64)
+        return cls(wide.T, inverse @ wide, penalty)
 
     def multiply(self, q: Numbers) -> Numbers:
-        return self.left @ q if self.right is None else (q - self.left @ (self.right @ q)) / np.float32(self.penalty)
+        if self.right is None:
+            return np.asarray(self.left @ q, np.float32)
+        # twice as wide: divided by a small λ, rounding errors of the difference would outweigh the rest
+        wide = q.astype(np.float64)
+        return ((wide - self.left @ (self.right @ wide)) / self.penalty).astype(np.float32)
 
 
 def invert(M: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -16,7 +16,6 @@ from typing import Any
 from ir3de import Embedding, Router
 from ir3de.errors import InputError
 from ir3de.statistics import collect
-from ir3de.statistics.sample import Sample
 from ir3de_lab.benchmarks.contenders import Contender, Flags, Ir3de, Taught
 from ir3de_lab.benchmarks.defaults import Material, Row, Texts, average, draw_few, fit_and_score, read_material
 from ir3de_lab.benchmarks.remembering import RememberingEncoder
@@ -184,8 +183,8 @@ def encode_ahead(encoder: RememberingEncoder, materials: Sequence[Material]) -> 
         routed = [*material.splits.values(), *([material.train] if _has_few(material) else [])]
         encoder.remember(text for some in routed for own in some.values() for text in own)
         for texts in material.train.values():
-            kept = collect(texts, keep_sample=True).sample or Sample.empty()
-            encoder.remember(tokenizer.decode_batch(kept.truncate(ENCODED_TOKENS).split()))
+            if (kept := collect(texts, keep_sample=True).sample) is not None:
+                encoder.remember(tokenizer.decode_batch(kept.truncate(ENCODED_TOKENS).split()))
 
 
 def make(fit: Fit) -> Findings:

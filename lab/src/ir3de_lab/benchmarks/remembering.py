@@ -6,10 +6,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ir3de.encoders import Encoder
-from ir3de.encoders.encoder import USUAL_BATCH_TEXTS
-from ir3de.encoders.transformer import Floats
+
+Vectors = npt.NDArray[np.float32]
 
 
 class RememberingEncoder(Encoder):
@@ -17,14 +18,14 @@ class RememberingEncoder(Encoder):
 
     def __init__(self, *given: Any, **options: Any) -> None:
         super().__init__(*given, **options)
-        self._vectors: dict[str, Floats] = {}
+        self._vectors: dict[str, Vectors] = {}
 
     def remember(self, texts: Iterable[str]) -> None:
         """Compute the vectors of these texts, unless they are known."""
         new = [text for text in dict.fromkeys(texts) if text.strip() and text not in self._vectors]
         self._vectors.update(zip(new, super().encode(new), strict=True))
 
-    def encode(self, texts: Sequence[str], *, batch: int = USUAL_BATCH_TEXTS) -> Floats:
+    def encode(self, texts: Sequence[str], *, batch: int = 32) -> Vectors:
         """The vectors of texts: those that are known, and new ones for the others."""
         new = [text for text in dict.fromkeys(texts) if text not in self._vectors]
         self._vectors.update(zip(new, super().encode(new, batch=batch), strict=True))

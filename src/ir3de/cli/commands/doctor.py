@@ -11,7 +11,6 @@ from typing import Literal
 import click
 
 import ir3de
-from ir3de import kernel
 from ir3de.cli.formats import FAINT, line
 from ir3de.cli.group import KNOWN_PLUGINS
 from ir3de.cli.options import output_options
@@ -87,6 +86,8 @@ def version_of(package: str) -> str | None:
 
 
 def _findings() -> Iterator[Finding]:
+    from ir3de import kernel  # which imports numpy
+
     yield Finding("python", "ok", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
     yield Finding("ir3de", "ok", VERSION)
     for package in REQUIRED:
