@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,12 +18,16 @@ from hypothesis import strategies as st
 
 import tiny
 from ir3de import AllTokens, Average, Embedding, EntropyTopK, Router, kernel
+from ir3de.corpora import examples
 from ir3de.embedding.normalisation import is_random_case, lowercase_if_all_caps
 from ir3de.errors import InputError
+from ir3de.evaluation.verification import verify
 from ir3de.policies import Policy
 from ir3de.routing.compiled import CompiledRouter, decide, decide_batch
 from ir3de.routing.decision import require_content
 from ir3de.routing.rules import DecisionRules
+from ir3de.scorers import sparse
+from ir3de.scorers.logistic import Logistic
 from ir3de.scorers.subjects import Subjects
 from ir3de.scorers.table import Table
 from ir3de.selectors import Ballots, Selector
@@ -409,3 +414,25 @@ def test_a_fork_routes_while_others_route() -> None:
         stop.append(True)
         assert all(one.result() for one in busy)
     assert codes == [0, 0, 0]
+
+
+@needs_kernel
+def test_a_discriminative_fit_of_one_engine_is_verified_with_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The solver ends before the minimum, elsewhere with other rounding errors. What is another table is found out."""
+    prompts = {name: [" ".join(texts[i : i + 20]) for i in range(40)] for name, texts in examples.prompts().items()}
+    router = Router.fit(prompts, scorer=Logistic())
+    router.save(tmp_path / "router")
+    monkeypatch.setattr(sparse, "native", None)
+
+    def check(folder: Path) -> dict[str, bool | None]:
+        return {check.claim[:9]: check.holds for check in verify(folder)}
+
+    assert check(tmp_path / "router")["the table"] is True
+    parts = Router.load(tmp_path / "router")._parts
+    scores = np.array(parts.compiled.table.scores)
+    scores[0, 0] += 0.1 * np.abs(scores).max()
+    forged = replace(parts, compiled=replace(parts.compiled, table=replace(parts.compiled.table, scores=scores)))
+    Router(forged).save(tmp_path / "forged")
+    assert check(tmp_path / "forged")["the table"] is False

@@ -146,3 +146,16 @@ def test_a_fit_without_a_minimum_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(solver, "MAX_STEPS", 1)
     with pytest.raises(solver.ConvergenceError, match="did not converge in 1 steps with strength 5: use a larger"):
         Logistic().scores(collect_tiny(), tiny.embedding().rows)
+
+
+@pytest.mark.parametrize("prompts", [200, 400])
+def test_the_preconditioner_is_the_inverse_also_where_prompts_are_alike(prompts: int) -> None:
+    """Long prompts of one expert are nearly the same: the matrix is close to singular but for λ."""
+    rng, width, penalty = np.random.default_rng(0), 300, 0.005
+    rows = (rng.normal(size=(8, width))[np.arange(prompts) % 8] + 0.01 * rng.normal(size=(prompts, width))) / 4
+    q = rows.T @ rng.normal(size=(prompts, 3))
+    rows, q = rows.astype(np.float32), q.astype(np.float32)
+    M = rows.astype(np.float64).T @ rows.astype(np.float64) + penalty * np.eye(width)
+    wanted = np.linalg.solve(M, q.astype(np.float64))
+    found = solver.DenseInverse.build(rows, penalty).multiply(q)
+    assert np.abs(found - wanted).max() <= 0.02 * np.abs(wanted).max()

@@ -20,10 +20,14 @@ from ir3de.files.ledger import Entry, History, faults
 from ir3de.fitting.loading import load_router
 from ir3de.fitting.parts import RouterParts
 from ir3de.routing.rules import DecisionRules
+from ir3de.scorers.logistic import Logistic
 from ir3de.scorers.table import Table
 from ir3de.statistics.contributions import Contribution
 
 TOLERANCE = 1e-5  # of a score, relative to the largest: what another machine's BLAS may differ by
+# The same where scores are found by steps that end before the minimum: where sums are rounded otherwise, as by the
+# native kernel or another BLAS, fits to long prompts end elsewhere.
+DISCRIMINATIVE_TOLERANCE = 0.05
 HEAD_TOLERANCE = 1e-3  # of a weight of an encoder's head, relative to the largest
 CALIBRATION_TOLERANCE = 1e-3  # of a number of a calibration, which is learnt from the scores
 
@@ -136,8 +140,9 @@ def _fit(router: RouterParts) -> Iterator[Check]:
         yield Check(claim, True, "fitted again: the same bits")
     else:
         difference = _difference(found.table, again.table)
-        near = difference <= TOLERANCE
-        why = ", as between two BLAS libraries" if near else ""
+        is_discriminative = isinstance(router.training.scorer, Logistic)
+        near = difference <= (DISCRIMINATIVE_TOLERANCE if is_discriminative else TOLERANCE)
+        why = ", as between two BLAS libraries or engines" if near else ""
         yield Check(claim, near, f"fitted again: it differs by {difference:.1e} of the largest score{why}")
     claim = "confidence is calibrated on the prompts that the router kept"
     if _alike(again.rules, found.rules):

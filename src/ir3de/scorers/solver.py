@@ -21,7 +21,6 @@ NOTHING = 1e-4  # of the same at the start, where it is about 1: what is left ar
 MAX_STEPS = 100  # 10 to 15 are usual
 MEMORY_STEPS = 6  # past steps that L-BFGS uses
 SLOPE_SHARE = 0.3  # a step ends where the slope along it has fallen to this share of its start
-SMALL_INVERSE = 128  # columns of a matrix that is inverted as it is
 MAX_STEP_TRIALS = 20  # of the length of one step; one or two are usual
 
 Preconditioner: TypeAlias = Callable[[Numbers, Numbers], Numbers]  # M⁻¹q, written into the second array
@@ -112,7 +111,7 @@ def minimise(design: Design, experts: int, weights: Numbers, penalty: float, tol
             report(1.0)
             return W
         report(min(0.99, math.log(max(1.0, start / size)) / -math.log(tolerance)) if tolerance > 0 else 0.0)
-        history.add(step, gradient, after, q, q_after, t * slope)
+        history.add(step, np.subtract(after, gradient, out=room), q, q_after)
         gradient, after, q, q_after = after, gradient, q_after, q
     return None
 
@@ -128,32 +127,18 @@ class DenseInverse:
     @classmethod
     def build(cls, rows: Numbers, penalty: float) -> DenseInverse:
         n, h = rows.shape
-        M = (rows @ rows.T if n < h else rows.T @ rows).astype(np.float64)
+        # With few rows all is twice as wide: rounding errors, divided by a small λ, would outweigh the rest.
+        wide = rows.astype(np.float64) if n < h else rows
+        M = (wide @ wide.T if n < h else rows.T @ rows).astype(np.float64)
         M[np.diag_indices(len(M))] += penalty
-        inverse = invert(M)
-        if n >= h:
-            return cls(inverse.astype(np.float32))
-        wide = rows.astype(np.float64)
-        return cls(wide.T, inverse @ wide, penalty)
+        inverse = np.linalg.inv(M)
+        return cls(wide.T, inverse @ wide, penalty) if n < h else cls(inverse.astype(np.float32))
 
     def multiply(self, q: Numbers) -> Numbers:
         if self.right is None:
             return np.asarray(self.left @ q, np.float32)
-        # twice as wide: divided by a small λ, rounding errors of the difference would outweigh the rest
         wide = q.astype(np.float64)
         return ((wide - self.left @ (self.right @ wide)) / self.penalty).astype(np.float32)
-
-
-def invert(M: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """M⁻¹ of a symmetric, positive definite M, from those of its quarters: nearly all of it is products."""
-    if len(M) <= SMALL_INVERSE:
-        return np.asarray(np.linalg.inv(M))
-    half = len(M) // 2
-    first, across = invert(M[:half, :half]), M[:half, half:]
-    left = first @ across
-    last = invert(M[half:, half:] - across.T @ left)
-    corner = -left @ last
-    return np.block([[first - corner @ left.T, corner], [corner.T, last]])
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,42 +183,37 @@ class History:
     """The past steps s and changes of the gradient y. They turn M⁻¹ into L-BFGS's estimate of the inverse Hessian.
 
     H = γM⁻¹ + [S, γM⁻¹Y] K [S, γM⁻¹Y]ᵀ with a small matrix K (the compact form of Byrd, Nocedal and Schnabel). It needs
-    two products with all past steps at once, where the usual recursion needs one pass for each. K needs the products
-    with every y: they are differences of those with the gradients.
+    few products with all past steps at once, where the usual recursion needs one pass for each.
     """
 
     def __init__(self, size: int) -> None:
         self._rows = np.empty((2 * MEMORY_STEPS, size), np.float32)  # s and M⁻¹y of each step, by turns
         self._SY = np.zeros((MEMORY_STEPS, MEMORY_STEPS))  # sᵢᵀyⱼ
         self._YP = np.zeros((MEMORY_STEPS, MEMORY_STEPS))  # yᵢᵀM⁻¹yⱼ
-        self._before = np.zeros(2 * MEMORY_STEPS)  # the products of the rows with the gradient before
         self._order: list[int] = []  # the places of the steps, the oldest first
 
-    def add(self, step: Numbers, gradient: Numbers, after: Numbers, q: Numbers, q_after: Numbers, slope: float) -> None:
-        """Add a step from one gradient to another, in the place of the oldest if there are many.
+    def add(self, step: Numbers, y: Numbers, q: Numbers, q_after: Numbers) -> None:
+        """Add a step, in the place of the oldest if there are many; `q` is M⁻¹∇. One without curvature is left out.
 
-        `q` is M⁻¹∇, and `slope` is sᵀ∇ before the step. A step without curvature discards all.
+        The products with y are not differences of those with gradients: in float32, little would be left of them.
         """
-        if _dot(step, after) <= slope:
-            self._order.clear()
+        if _dot(step, y) <= 0 or _dot(q_after, y) <= _dot(q, y):
             return
         place = self._order.pop(0) if len(self._order) == MEMORY_STEPS else len(self._order)
         s, p = self._rows[2 * place : 2 * place + 2].reshape(2, *step.shape)
         s[:] = step
         np.subtract(q_after, q, out=p)
-        self._before[2 * place : 2 * place + 2] = slope, _dot(p, gradient)
         self._order.append(place)
+        k = len(self._order)
+        products = (self._rows[: 2 * k] @ y.ravel()).astype(np.float64)
+        self._SY[:k, place], self._YP[:k, place], self._YP[place, :k] = products[::2], products[1::2], products[1::2]
 
     def find_direction(self, gradient: Numbers, q: Numbers, room: Numbers) -> Numbers:
         """−H∇, where q is M⁻¹∇. `room` is overwritten."""
         if not self._order:
             return -q
         order, rows = np.array(self._order), self._rows[: 2 * len(self._order)]
-        now = (rows @ gradient.ravel()).astype(np.float64)
-        change = now - self._before[: len(rows)]
-        self._before[: len(rows)] = now
-        last, k = order[-1], len(order)
-        self._SY[:k, last], self._YP[:k, last], self._YP[last, :k] = change[::2], change[1::2], change[1::2]
+        now, last = (rows @ gradient.ravel()).astype(np.float64), order[-1]
         scale = self._SY[last, last] / self._YP[last, last]  # γ
         R = np.triu(self._SY[np.ix_(order, order)])
         Sg = np.linalg.solve(R, now[2 * order])  # R⁻¹Sᵀ∇
