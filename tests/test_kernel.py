@@ -432,7 +432,7 @@ def test_a_discriminative_fit_of_one_engine_is_verified_with_the_other(
     assert check(tmp_path / "router")["the table"] is True
     parts = Router.load(tmp_path / "router")._parts
     scores = np.array(parts.compiled.table.scores)
-    scores[0, 0] += 0.1 * np.abs(scores).max()
+    scores[0, 0] += 0.01 * np.abs(scores).max()
     forged = replace(parts, compiled=replace(parts.compiled, table=replace(parts.compiled.table, scores=scores)))
     Router(forged).save(tmp_path / "forged")
     assert check(tmp_path / "forged")["the table"] is False
