@@ -2,42 +2,54 @@
 #include "native.h"
 
 #define AHEAD 12 /* entries whose rows are fetched before they are needed */
-#define WIDEST 64 /* columns of a row that are summed at a time, in registers, */
-#define LONG 256  /* unless there are more than these: then rows are read from end to end */
+#define WIDEST 64 /* columns of a row that are summed at a time, in registers, unless there are more than `LONG` */
 
-#if defined(__GNUC__) || defined(__clang__)
-typedef float Eight __attribute__((vector_size(32), aligned(4), may_alias));
-#define EIGHT(address) (*(Eight *)(address))
+#ifdef __aarch64__ /* wider lanes than the processor's would be kept in memory */
+#define LANES 4
+#define LONG 128 /* with more columns, rows are read from end to end */
+#else
+#define LANES 8
+#define LONG 256
 #endif
 
-#ifdef EIGHT
+#if defined(__GNUC__) || defined(__clang__)
+typedef float Lanes __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+#define AT(address) (*(Lanes *)(address))
+#endif
+
+#ifdef AT
 /* 64 columns of one row of X W. */
 INLINE void multiply_widest(const int64_t *places, const float *values, int64_t entries, const float *dense,
                             float *total, Py_ssize_t columns)
 {
-    Eight sums[WIDEST / 8] = {{0.0f}};
+    Lanes sums[WIDEST / LANES] = {{0.0f}};
     int64_t entry;
-    int eight;
+    int at;
     for (entry = 0; entry < entries; entry++) {
         const float *const row = dense + places[entry] * columns;
-        for (eight = 0; eight < WIDEST / 8; eight++) sums[eight] += values[entry] * EIGHT(row + 8 * eight);
+        for (at = 0; at < WIDEST / LANES; at++) sums[at] += values[entry] * AT(row + LANES * at);
     }
-    for (eight = 0; eight < WIDEST / 8; eight++) EIGHT(total + 8 * eight) = sums[eight];
+    for (at = 0; at < WIDEST / LANES; at++) AT(total + LANES * at) = sums[at];
 }
 
 /* Two times 8 columns of one, which may overlap: then both have the same sums. */
 INLINE void multiply_two(const int64_t *places, const float *values, int64_t entries, const float *dense, float *total,
                          Py_ssize_t columns, Py_ssize_t one, Py_ssize_t other)
 {
-    Eight first = {0.0f}, second = {0.0f};
+    Lanes first[8 / LANES] = {{0.0f}}, second[8 / LANES] = {{0.0f}};
     int64_t entry;
+    int at;
     for (entry = 0; entry < entries; entry++) {
         const float *const row = dense + places[entry] * columns;
-        first += values[entry] * EIGHT(row + one);
-        second += values[entry] * EIGHT(row + other);
+        for (at = 0; at < 8 / LANES; at++) {
+            first[at] += values[entry] * AT(row + one + LANES * at);
+            second[at] += values[entry] * AT(row + other + LANES * at);
+        }
     }
-    EIGHT(total + one) = first;
-    EIGHT(total + other) = second;
+    for (at = 0; at < 8 / LANES; at++) {
+        AT(total + one + LANES * at) = first[at];
+        AT(total + other + LANES * at) = second[at];
+    }
 }
 #endif
 
@@ -54,7 +66,7 @@ INLINE void multiply_rows(const int64_t *starts, const int64_t *places, const fl
         int64_t entry;
         for (entry = begin + AHEAD; entry < begin + entries + AHEAD && entry < last; entry++)
             PREFETCH(dense + places[entry] * columns);
-#ifdef EIGHT
+#ifdef AT
         for (; columns <= LONG && column + WIDEST <= columns; column += WIDEST)
             multiply_widest(places + begin, values + begin, entries, dense + column, total + column, columns);
         for (; columns >= 8 && columns <= LONG && column < columns; column += 16) {
@@ -87,12 +99,19 @@ INLINE void scatter_rows(const int64_t *starts, const int64_t *places, const flo
             const float value = values[entry];
             Py_ssize_t column;
             if (entry + AHEAD < last) PREFETCH(out + places[entry + AHEAD] * columns);
-#ifdef EIGHT
+#ifdef AT
             if (columns >= 8 && columns <= 16) { /* both are read before either is written: they may overlap */
-                const Eight first = EIGHT(total) + value * EIGHT(own);
-                const Eight second = EIGHT(total + columns - 8) + value * EIGHT(own + columns - 8);
-                EIGHT(total) = first;
-                EIGHT(total + columns - 8) = second;
+                const float *const end = own + columns - 8;
+                Lanes first[8 / LANES], second[8 / LANES];
+                int at;
+                for (at = 0; at < 8 / LANES; at++) {
+                    first[at] = AT(total + LANES * at) + value * AT(own + LANES * at);
+                    second[at] = AT(total + columns - 8 + LANES * at) + value * AT(end + LANES * at);
+                }
+                for (at = 0; at < 8 / LANES; at++) {
+                    AT(total + LANES * at) = first[at];
+                    AT(total + columns - 8 + LANES * at) = second[at];
+                }
                 continue;
             }
 #endif
