@@ -260,7 +260,10 @@ def test_quick_reads_little_and_the_usual_size_everything(data: Path) -> None:
     assert set(short.train["law"]) < set(TRAIN["law"])
 
 
-def test_the_command_prints_every_part_and_keeps_the_figures(data: Path, embedding: Path, tmp_path: Path) -> None:
+def test_the_command_prints_every_part_and_keeps_the_figures(
+    data: Path, embedding: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # where no encoder is installed
     kept = tmp_path / "kept.json"
     result = run("bench", "cold-start", "--data", data, "--quick", "--embedding", embedding, "--save", kept)
     for title in ("8 prompts an expert", "30 prompts a domain", "All prompts", "Limits", "suite, other sources"):
