@@ -8,7 +8,7 @@ import pytest
 import tiny
 from ir3de import Statistics
 from ir3de.scorers import ridge
-from ir3de.statistics.compact import SparseCounts, WindowRows
+from ir3de.statistics.compact import SparseCounts, WindowRows, unpack_triangle
 from laws import counted
 
 FEW = tiny.embedding().width // 4  # windows
@@ -81,17 +81,26 @@ def test_a_change_adds_up_the_part_of_the_changed_domain_alone(monkeypatch: pyte
     monkeypatch.setattr(ridge, "MIN_DIVIDED", 2)
     added: list[int] = []
     add_part = ridge._add_part
-    monkeypatch.setattr(ridge, "_add_part", lambda sums, w: (added.append(len(sums)), add_part(sums, w))[1])
+    monkeypatch.setattr(ridge, "_add_part", lambda sums, *more: (added.append(len(sums)), add_part(sums, *more))[1])
     names = list(tiny.DOMAINS)
     own = [counted(tiny.sentences(names[place % len(names)], 8, seed=place)) for place in range(24)]
 
     def add(domains: list[Statistics]) -> np.ndarray:
+        """All windows; and those that are left without one of each domain."""
         sums = ridge.require_prompt_sums(domains)
-        return ridge.add_grams(sums, np.array([[1.0 / one.windows for one in sums]]))
+        places, weights = np.arange(len(sums)), np.array([1.0 / one.windows for one in sums])
+        rows = np.stack([one.unit * one.vector for one in sums]) * np.sqrt(weights)[:, None] / 8
+        hashes = np.array([int(one.vector.sum()) for one in sums])
+        nothing = ridge.HeldWindows(rows[:0], places[:0], places[:0])
+        return ridge.add_grams(sums, np.stack((weights, weights)), [nothing, ridge.HeldWindows(rows, places, hashes)])
 
     whole = add(own)
     assert sum(added) == len(own)
-    np.testing.assert_allclose(whole, add_part([one.sums for one in own], np.full((1, 24), 1 / 8)), rtol=1e-12)
+    np.testing.assert_allclose(whole[:1], add_part([one.sums for one in own], np.full((1, 24), 1 / 8), ()), rtol=1e-12)
+    vectors = np.stack([one.sums.unit * one.sums.vector for one in own if one.sums is not None]) / 8
+    np.testing.assert_allclose(
+        unpack_triangle(whole[0] - whole[1], vectors.shape[1]), vectors.T @ vectors / 8, atol=1e-12
+    )
     for changed in ([*own[:5], *own[6:]], [*own, counted(tiny.sentences("law", 8, seed=99))]):
         add(own)
         added.clear()

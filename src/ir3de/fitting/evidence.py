@@ -16,11 +16,12 @@ from ir3de.scorers import Blend, Posterior, PromptRidge, Scorer, TokenRidge
 from ir3de.scorers.arithmetic import current
 from ir3de.scorers.blend import PAIR_PRIOR, BlendParts, balance, log_evidence, weigh_token_ridge
 from ir3de.scorers.logistic import CLOSED, Logistic, LogisticParts
-from ir3de.scorers.ridge import add_grams, require_prompt_sums
+from ir3de.scorers.ridge import HeldWindows, add_grams, require_prompt_sums
 from ir3de.scorers.sparse import Numbers
 from ir3de.scorers.table import Table
 from ir3de.selectors import FEW_EXPERTS, Average, Ballots, EntropyTopK, Selector
 from ir3de.statistics.compact import unpack_triangle
+from ir3de.statistics.domain import PromptSums
 
 ENOUGH_PROMPTS = 1_000  # held out: further folds are not worth the solves of a discriminative fit,
 MANY_PROMPTS = 2_000  # nor those of another one
@@ -86,8 +87,8 @@ class FoldParts:
     the deployed router.
     """
 
-    def __init__(self, fold: Fold, gram: Floats, whole: BlendParts) -> None:
-        self._fold, self._deal, self._gram, self._whole = fold, fold.deal, gram, whole
+    def __init__(self, fold: Fold, gram: Floats, sums: Floats, whole: BlendParts) -> None:
+        self._fold, self._deal, self._gram, self._sums, self._whole = fold, fold.deal, gram, sums, whole
         self._weights: dict[float, Floats] = {}
 
     def linear(self, strength: float, few: float) -> Evidence:
@@ -139,16 +140,9 @@ class FoldParts:
 
     @cached_property
     def _ridge_system(self) -> tuple[Floats, Floats, Floats]:
-        """Σ_c w_c Σ x̄x̄ᵀ, w_c Σ x̄ and w without the held-out prompts, whose windows are subtracted."""
-        deal, w = self._deal, 1.0 / self._fold.windows
-        held = self._fold.held[deal.window_prompts]
-        experts, times = deal.experts[deal.window_prompts[held]], deal.join("window_times")[held]
-        units = np.array([own.unit for own in require_prompt_sums(deal.domains)])
-        X = deal.join("windows")[held] * units[experts, None]
-        sums = np.stack([own.unit * own.vector for own in require_prompt_sums(deal.domains)], axis=1)
-        sums -= _sum_groups(X * times[:, None], experts, len(deal.domains)).T
-        X *= np.sqrt(times * w[experts])[:, None]
-        return self._gram - X.T @ X, sums * w, w
+        """Σ_c w_c Σ x̄x̄ᵀ, w_c Σ x̄ and w without the held-out prompts."""
+        w = 1.0 / self._fold.windows
+        return self._gram, self._sums * w, w
 
     @cached_property
     def _token_weights(self) -> Floats:
@@ -156,12 +150,12 @@ class FoldParts:
         fold, deal = self._fold, self._deal
         w = 1.0 / np.maximum(1.0, fold.tokens)
         A, sums = self._whole.token_system
-        held = _sum_groups(deal.join("totals")[fold.held], deal.experts[fold.held], len(deal.domains))
+        held = _sum_groups(deal.take("totals", fold.held), deal.experts[fold.held], len(deal.domains))
         B = sums.copy()
         B[:-1] -= held.T * deal.embedding.stored.unit
         B[-1] = fold.tokens
         if deal.tokens.sum() >= MANY_TOKENS * len(A):
-            return self._whole.token_inverse @ (B * w)
+            return self._whole.solve_tokens(B * w)
         A = current().product(deal.rows, np.maximum(fold.count_tokens(w), 0.0)[:, None], targets=False)
         return current().solve(A, B * w, TokenRidge.strength * float(w.sum()))
 
@@ -199,9 +193,11 @@ class Components:
     def __init__(self, folds: Sequence[Fold], whole: BlendParts) -> None:
         self.folds = folds
         deal = folds[0].deal
-        packed = add_grams(require_prompt_sums(deal.domains), np.stack([1.0 / fold.windows for fold in folds]))
-        grams = (unpack_triangle(triangle, deal.embedding.width) for triangle in packed)
-        self.parts = [FoldParts(fold, gram, whole) for fold, gram in zip(folds, grams, strict=True)]
+        sums, w = require_prompt_sums(deal.domains), np.stack([1.0 / fold.windows for fold in folds])
+        held, vectors = zip(*(_take_windows(fold, sums) for fold in folds), strict=True)
+        grams = (unpack_triangle(triangle, deal.embedding.width) for triangle in add_grams(sums, w, held))
+        both = zip(folds, grams, vectors, strict=True)
+        self.parts = [FoldParts(fold, gram, left, whole) for fold, gram, left in both]
         self._known: dict[tuple[object, ...], list[Evidence]] = {}
 
     def score(self, name: str, *parameters: float) -> Views:
@@ -272,6 +268,19 @@ def _score_logistic(parts: LogisticParts, scorer: Logistic, fold: Fold) -> Evide
     table, pairs = fit_logistic_fold(parts, scorer, fold)
     found = mean_rows(table, fold.views)
     return found if pairs is None else found + mean_pair_rows(pairs, fold.views)
+
+
+def _take_windows(fold: Fold, sums: Sequence[PromptSums]) -> tuple[HeldWindows, Floats]:
+    """The windows of held-out prompts, and Σ x̄ of each expert without them: (h, C)."""
+    deal = fold.deal
+    held = fold.held[deal.window_prompts]
+    prompts, times = deal.window_prompts[held], deal.join("window_times")[held]
+    experts, units = deal.experts[prompts], np.array([own.unit for own in sums])
+    X = deal.take("windows", held) * units[experts, None]
+    left = np.stack([own.unit * own.vector for own in sums], axis=1)
+    left -= _sum_groups(X * times[:, None], experts, len(sums)).T
+    X *= np.sqrt(times / fold.windows[experts])[:, None]
+    return HeldWindows(X, experts, deal.join("sample.hashes")[prompts]), left
 
 
 def take_enough(folds: Sequence[Fold], enough: int = ENOUGH_PROMPTS) -> list[Fold]:

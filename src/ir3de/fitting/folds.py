@@ -188,6 +188,12 @@ class Deal:
             self._joined[name] = np.concatenate([attrgetter(name)(own) for own in self.prompts])
         return self._joined[name]
 
+    def take(self, name: str, chosen: Booleans) -> npt.NDArray[Any]:
+        """Some rows of such an array. Those of the others are not copied."""
+        arrays = [attrgetter(name)(own) for own in self.prompts]
+        ends = np.cumsum([len(array) for array in arrays])[:-1]
+        return np.concatenate([array[own] for array, own in zip(arrays, np.split(chosen, ends), strict=True)])
+
     def kept_pairs(self, held: Booleans) -> tuple[npt.NDArray[np.uint16], Indices]:
         """The buckets of all kept pairs of these prompts, and the expert of each."""
         ids, lengths = self.join("sample.ids")[np.repeat(held, self.kept)], self.kept[held]

@@ -212,7 +212,7 @@ class BlendParts:
     @cached_property
     def token_ridge(self) -> BlendPart:
         A, sums = self.token_system
-        W = self.token_inverse @ (sums * self._token_weights)
+        W = self.solve_tokens(sums * self._token_weights)
         # Tokens are weighted by their frequency in A, so Σ_v f_v Σ_c (x̃ w_c)² = Σ_c w_cᵀ A w_c. No scores are needed.
         size, largest = (math.sqrt(max(0.0, float(np.sum(V * (A @ V))) / len(self.domains))) for V in (_centre(W), W))
         return BlendPart(size if size > ROUNDING * largest else 0.0, _centre(W), _NONE)
@@ -242,11 +242,10 @@ class BlendParts:
         A[h, h], sums[h] = n.sum(), counts.sum(axis=0)
         return A, sums
 
-    @cached_property
-    def token_inverse(self) -> Floats:
-        """(A + λI)⁻¹ of the token ridge."""
+    def solve_tokens(self, B: Floats) -> Floats:
+        """(A + λI)⁻¹B with the A of the token ridge."""
         A, _ = self.token_system
-        return current().solve(A.copy(), np.eye(len(A)), TokenRidge.strength * float(self._token_weights.sum()))
+        return current().solve(A.copy(), B, TokenRidge.strength * float(self._token_weights.sum()))
 
     @property
     def _token_weights(self) -> Floats:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from weakref import ref
 
 import numpy as np
+import numpy.typing as npt
 
 from ir3de.defaults import PROMPT_STRENGTH
 from ir3de.errors import InputError
@@ -137,39 +138,62 @@ def require_prompt_sums(domains: Sequence[Statistics]) -> list[PromptSums]:
     return found
 
 
-def add_grams(sums: Sequence[PromptSums], weights: Floats) -> Floats:
+@dataclass(frozen=True, eq=False)
+class HeldWindows:
+    """Windows of held-out prompts, whose products are subtracted from the sums of all windows."""
+
+    rows: Floats  # (k, h)  √w_c x̄, expert after expert
+    experts: npt.NDArray[np.int64]  # (k,)
+    hashes: npt.NDArray[np.integer]  # (k,)  of their prompts: they tell windows apart
+
+    def select(self, chosen: npt.NDArray[np.intp]) -> HeldWindows:
+        """Those of some experts."""
+        some = np.isin(self.experts, chosen)
+        return HeldWindows(self.rows[some], np.searchsorted(chosen, self.experts[some]), self.hashes[some])
+
+    @property
+    def name(self) -> bytes:
+        return self.experts.tobytes() + self.hashes.tobytes()
+
+    def sum_products(self) -> Floats:
+        """Σ w_c x̄x̄ᵀ, as an upper triangle."""
+        return pack_triangle(self.rows.T @ self.rows)
+
+
+def add_grams(sums: Sequence[PromptSums], weights: Floats, held: Sequence[HeldWindows] = ()) -> Floats:
     """Σ_c w_c Σ x̄x̄ᵀ for each row of `weights` (k, C), as upper triangles: (k, h(h+1)/2).
 
-    Many domains are added up in parts, and the sums of the parts are kept. A change then adds up one part again.
+    With `held`, each row is without those windows. Many domains are added up in parts, and the sums of the parts are
+    kept. A change then adds up one part again.
     """
     size = triangle_size(sums[0].width)
     if 8 * size * len(sums) <= KEPT_BYTES:  # then a change need not compute those of all others again
         for own in sums:
             own.keep_whole("gram")
     if len(sums) < MIN_DIVIDED or 2 * PARTS * 8 * size > KEPT_BYTES:
-        return _add_part(sums, weights)
+        return _add_part(sums, weights, held)
     total = np.zeros((len(weights), size))
     # which part a domain is in depends on its content alone, so that the others stay as they are
     parts = np.array([zlib.crc32(own.vector.astype("<i8").tobytes()) % PARTS for own in sums])
     for part in np.unique(parts).tolist():
         chosen = np.flatnonzero(parts == part)
-        for row, summed in zip(
-            total, _recall_part([sums[c] for c in chosen.tolist()], weights[:, chosen]), strict=True
-        ):
-            row += summed
+        own_held = [one.select(chosen) for one in held]
+        summed = _recall_part([sums[c] for c in chosen.tolist()], weights[:, chosen], own_held)
+        for row, more in zip(total, summed, strict=True):
+            row += more
     return total
 
 
-def _recall_part(sums: Sequence[PromptSums], weights: Floats) -> list[Floats]:
+def _recall_part(sums: Sequence[PromptSums], weights: Floats, held: Sequence[HeldWindows]) -> list[Floats]:
     """The sums of a part, kept with its first domain: those of the last `PARTS_KEPT` rows of weights."""
     kept = vars(sums[0]).get(PART)
     if kept is None or len(kept[0]) != len(sums) or any(a() is not b for a, b in zip(kept[0], sums, strict=True)):
         kept = vars(sums[0])[PART] = ([ref(own) for own in sums], {})
     known: dict[bytes, Floats] = kept[1]
-    names = [row.tobytes() for row in weights]
+    names = [row.tobytes() + (held[place].name if held else b"") for place, row in enumerate(weights)]
     missing = [place for place, name in enumerate(names) if name not in known]
     if missing:
-        found = _add_part(sums, weights[missing])
+        found = _add_part(sums, weights[missing], [held[place] for place in missing] if held else ())
         known.update((names[place], row) for place, row in zip(missing, found, strict=True))
     rows = [known[name] for name in names]
     for name in [name for name in known if name not in names][: max(0, len(known) - PARTS_KEPT)]:
@@ -177,7 +201,7 @@ def _recall_part(sums: Sequence[PromptSums], weights: Floats) -> list[Floats]:
     return rows
 
 
-def _add_part(sums: Sequence[PromptSums], weights: Floats) -> Floats:
+def _add_part(sums: Sequence[PromptSums], weights: Floats, held: Sequence[HeldWindows]) -> Floats:
     """Add a block of entries at a time, each in the order of the domains."""
     size = triangle_size(sums[0].width)
     total, scaled = np.zeros((len(weights), size)), np.empty(GRAM_BLOCK)
@@ -191,6 +215,8 @@ def _add_part(sums: Sequence[PromptSums], weights: Floats) -> Floats:
                 part = gram[block]
                 for row, factor in zip(total, factors, strict=True):
                     row[block] += np.multiply(part, factor, out=scaled[: len(part)])
+    for row, gone in zip(total, held, strict=False):
+        row -= gone.sum_products()
     return total
 
 
