@@ -14,6 +14,7 @@ import pytest
 import yaml
 from hatchling.builders.wheel import WheelBuilder
 
+import release_builds
 from surface import ROOT
 
 GITHUB = ROOT / ".github"
@@ -130,6 +131,20 @@ def test_publishing_needs_a_tag_and_an_identity_but_no_token() -> None:
     (last,) = (step for step in publish["steps"] if "pypi-publish" in step["uses"])
     assert last["with"] == {"attestations": True}
     assert any(step.get("run") == "make release" for step in jobs["build"]["steps"])
+
+
+def test_every_distribution_that_is_built_is_published_after_what_it_needs() -> None:
+    jobs = read(GITHUB / "workflows" / "release.yml")["jobs"]
+    uploads = [step["with"] for step in jobs["build"]["steps"] if "upload-artifact" in step.get("uses", "")]
+    assert {one["name"]: one["path"] for one in uploads} == {
+        name: f"dist/{name.replace('-', '_')}-*" for name in release_builds.FOLDERS
+    }
+    assert jobs["publish"]["strategy"] == {"max-parallel": 1, "matrix": {"distribution": [*release_builds.FOLDERS]}}
+
+
+def test_few_names_stand_at_the_top_of_the_library() -> None:
+    found = {path.stem for path in (ROOT / "src" / "ir3de").iterdir() if path.is_dir() or path.suffix == ".py"}
+    assert len({name for name in found if not name.startswith("__")}) <= 18
 
 
 def test_wheels_are_built_for_the_systems_that_ci_tests() -> None:
