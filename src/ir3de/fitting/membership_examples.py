@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de import policies
-from ir3de.defaults import DEFAULT_CAP
 from ir3de.embedding import Embedding
 from ir3de.fitting.calibration import (
     Floats,
@@ -47,6 +46,7 @@ from ir3de.scorers.ridge import PromptRidge, add_grams, require_prompt_sums
 from ir3de.scorers.subjects import Subjects
 from ir3de.scorers.table import FAMILIARITY_UNIT
 from ir3de.statistics.compact import unpack_triangle
+from ir3de.statistics.defaults import DEFAULT_CAP
 from ir3de.statistics.domain import Statistics
 
 KNOWN_PROMPTS = 1_500  # of all experts together, half of them held out;
@@ -159,8 +159,7 @@ def _keep_alone(deal: Deal) -> Deal:
     places = deal.token_rows * C + np.repeat(experts, deal.kept)
     counts = np.bincount(places, minlength=deal.counts.size).reshape(deal.counts.shape).astype(np.float64)
     tokens[-1], windows[-1], counts[:, -1] = deal.tokens[-1], deal.windows[-1], deal.counts[:, -1]
-    found.tokens, found.windows = tokens, windows
-    found.__dict__["counts"] = counts  # in place of the cached property
+    found.tokens, found.windows, found.counts = tokens, windows, counts
     return found
 
 
