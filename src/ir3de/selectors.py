@@ -18,11 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de import kernel
-from ir3de.defaults import DEFAULT_CAP
 from ir3de.errors import InputError
 from ir3de.scorers.arithmetic import softmax
 from ir3de.scorers.registry import Registry
 from ir3de.scorers.table import Table, row_blocks
+from ir3de.statistics.defaults import DEFAULT_CAP
 from ir3de.statistics.domain import hash_pairs, pair_buckets, within_prompts
 
 if TYPE_CHECKING:

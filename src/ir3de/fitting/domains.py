@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from typing import Any, Literal, TypeAlias
 
-from ir3de.defaults import DEFAULT_WINDOW
 from ir3de.embedding import Embedding
 from ir3de.engines.engine import Counting, check_counting
 from ir3de.engines.shards import Files
@@ -24,6 +23,7 @@ from ir3de.scorers.table import check_experts
 from ir3de.selectors import Average, Selector
 from ir3de.statistics.contributions import Contribution, Holding
 from ir3de.statistics.counting import Recipe, collect
+from ir3de.statistics.defaults import DEFAULT_WINDOW
 from ir3de.statistics.domain import Statistics
 from ir3de.statistics.outcomes import Outcomes
 from ir3de.statistics.sample import Sample

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ir3de.defaults import DEFAULT_CAP
 from ir3de.embedding import Embedding
 from ir3de.errors import InputError
 from ir3de.scorers.arithmetic import Rows, select_rows
 from ir3de.scorers.ridge import mark_part
 from ir3de.scorers.table import score_familiarity
 from ir3de.statistics.counting import MEAN_PARTS, draw_windows, recount, sum_rows
+from ir3de.statistics.defaults import DEFAULT_CAP
 from ir3de.statistics.domain import Statistics, find_tokens, pair_buckets, within_prompts
 from ir3de.statistics.sample import Sample
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from ir3de.defaults import DEFAULT_CAP
 from ir3de.embedding import Embedding
 from ir3de.engines.engine import check_counting
 from ir3de.errors import InputError
@@ -27,6 +26,7 @@ from ir3de.selectors import Selector
 from ir3de.statistics.compact import read_only, triangle_indices, triangle_size
 from ir3de.statistics.contributions import Holding
 from ir3de.statistics.counting import GRAM_WINDOWS, MEAN_PARTS, window_means
+from ir3de.statistics.defaults import DEFAULT_CAP
 from ir3de.statistics.domain import PromptSums, Statistics
 from ir3de.statistics.outcomes import (
     EMPTY,

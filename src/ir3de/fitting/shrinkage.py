@@ -12,8 +12,8 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ir3de.defaults import PROMPT_STRENGTH
 from ir3de.scorers.expectation import Floats, Shrinkage, Validation
+from ir3de.statistics.defaults import PROMPT_STRENGTH
 from ir3de.statistics.outcomes import FOLDS, SCORE_UNIT, Outcomes, OutcomeSums
 
 LEAST_VARIANCE = 1e-9  # of ℓ, relative to its squared mean: below are rounding errors

@@ -8,7 +8,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ir3de.defaults import DEFAULT_CAP, PROMPT_STRENGTH
 from ir3de.embedding import Embedding
 from ir3de.errors import InputError
 from ir3de.fitting.calibration import (
@@ -39,6 +38,7 @@ from ir3de.scorers.blend import BlendParts
 from ir3de.scorers.logistic import Logistic, LogisticParts
 from ir3de.selectors import AllTokens, Average, EntropyTopK, Selector
 from ir3de.statistics.counting import recount, split_windows
+from ir3de.statistics.defaults import DEFAULT_CAP, PROMPT_STRENGTH
 from ir3de.statistics.domain import Statistics
 from ir3de.statistics.sample import FULL_TRUST, TAUGHT
 

@@ -10,12 +10,12 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from ir3de.defaults import PROMPT_STRENGTH
 from ir3de.errors import InputError
 from ir3de.scorers.arithmetic import BLOCK_ROWS, current, select_rows
 from ir3de.scorers.registry import Embeddings, Floats, check_strength
 from ir3de.scorers.ridge import PromptRidge, TokenRidge, is_part, remembers_grams
 from ir3de.statistics.compact import Integers
+from ir3de.statistics.defaults import PROMPT_STRENGTH
 from ir3de.statistics.domain import BUCKETS, Statistics, find_tokens
 
 MIN_PRIOR = 1e-100  # keeps the logarithm finite where a sharp prior rounds to 0

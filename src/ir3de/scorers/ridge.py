@@ -10,11 +10,11 @@ from weakref import ref
 import numpy as np
 import numpy.typing as npt
 
-from ir3de.defaults import PROMPT_STRENGTH
 from ir3de.errors import InputError
 from ir3de.scorers.arithmetic import current, stage
 from ir3de.scorers.registry import Embeddings, Floats, check_strength
 from ir3de.statistics.compact import Integers, pack_triangle, triangle_size, unpack_triangle
+from ir3de.statistics.defaults import PROMPT_STRENGTH
 from ir3de.statistics.domain import PromptSums, Statistics
 
 MIN_REMEMBERED_WIDTH = 1_024  # of the embedding: for narrower ones the product is cheap

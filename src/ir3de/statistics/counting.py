@@ -16,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de import kernel
-from ir3de.defaults import DEFAULT_WINDOW
 from ir3de.embedding import Embedding
 from ir3de.embedding.matrix import FixedPointRows
 from ir3de.errors import InputError
 from ir3de.files.atomic import count_cores
 from ir3de.statistics.compact import WindowRows, freeze, triangle_indices, triangle_size
+from ir3de.statistics.defaults import DEFAULT_WINDOW
 from ir3de.statistics.domain import PromptSums, Statistics, check_threshold, count_pairs
 from ir3de.statistics.sample import Sample, hash_text
 from ir3de.statistics.texts import hash_sources, read_text, refuse_table

@@ -24,8 +24,8 @@ from ir3de.cli.counting import (
 from ir3de.cli.domains import DomainTexts, GivenDomains
 from ir3de.cli.formats import line
 from ir3de.cli.output import Output, Result, facts, hint, saved_line
-from ir3de.defaults import DEFAULT_WINDOW
 from ir3de.errors import InputError
+from ir3de.statistics.defaults import DEFAULT_WINDOW
 
 
 @dataclass(frozen=True)
