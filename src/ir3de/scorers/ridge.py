@@ -144,7 +144,7 @@ class HeldWindows:
 
     rows: Floats  # (k, h)  √w_c x̄, expert after expert
     experts: npt.NDArray[np.int64]  # (k,)
-    hashes: npt.NDArray[np.integer]  # (k,)  of their prompts: they tell windows apart
+    hashes: npt.NDArray[np.integer]  # (k,)  of their prompts, by which windows are recognised
 
     def select(self, chosen: npt.NDArray[np.intp]) -> HeldWindows:
         """Those of some experts."""
