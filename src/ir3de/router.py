@@ -234,7 +234,7 @@ class Router(RouterFacts):
     def _prepare(self, compiled: CompiledRouter) -> QuickRoute | None:
         """The quick way for most texts, where there is one; the first route after a change makes it."""
         quick, unknown = self._parts.tokenizer.quick, self._unknown
-        made = None if quick is None or unknown is not None else compiled.make_quick_route(*quick)
+        made = None if quick is None or unknown is not None else compiled.make_quick_route(quick)
         self._ready = compiled, made
         return made
 
@@ -279,7 +279,7 @@ class Router(RouterFacts):
         if ready is not compiled:
             quick = self._prepare(compiled)
         if quick is not None and weights is None and not consult and (found := quick(text)) is not None:
-            return found if len(text) > MAX_GENERIC_CHARS else require_content(found, text)
+            return found
         made = compiled.decide_one(self._encode(text, compiled.cap), self._unknown, weights)
         if len(text) <= MAX_GENERIC_CHARS:
             made = require_content(made, text)

@@ -16,6 +16,7 @@ from enum import Enum
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +40,7 @@ from ir3de.embedding.normalisation import (
 )
 from ir3de.embedding.proof import LONGEST_IN_CHARACTERS, TESTED_PROOFS, EncodeBatch, Proof, cut, get_proof, prove
 from ir3de.errors import EmbeddingError
+from ir3de.kernel.interfaces import Quick
 
 if TYPE_CHECKING:
     import tokenizers
@@ -192,9 +194,12 @@ class Tokenizer:
         Where only the first `most` ids are needed, no more of a long text is read than necessary.
         """
         try:
-            if (quick := self.quick) is not None and quick[0].is_plain(text):
-                ids: Ids = quick[1]([text], False)[0]
-                return ids
+            if (quick := self.quick) is not None:
+                if (found := quick.words.encode(text)) is not None:
+                    return np.frombuffer(found, np.uint32)
+                if quick.reader.is_plain(text):
+                    ids: Ids = quick.encode([text], False)[0]
+                    return ids
             if len(text) > JUDGED_CHARACTERS:
                 if most is not None and is_long(text, most):
                     return read_first(self.encode, text, most)
@@ -218,7 +223,7 @@ class Tokenizer:
             if most is not None and is_long(max(texts, key=len, default=""), most):
                 return self._encode_beginnings(texts, most)
             if self.quick is not None:
-                return self._encode_unusual_apart(list(texts), *self.quick)
+                return self._encode_unusual_apart(list(texts), self.quick.reader, self.quick.encode)
             texts = [lowercase_if_all_caps(text) for text in texts]
             return self._encode_all(texts)
         except UnicodeEncodeError:
@@ -237,13 +242,19 @@ class Tokenizer:
         return self.encode_batch(cut)
 
     @cached_property
-    def quick(self) -> tuple[Reader, fast.EncodeFlat] | None:
-        """What finds the texts that the fast engine gets as they are, and that engine; None without the kernel."""
+    def quick(self) -> Quick | None:
+        """What encodes most texts; None without the kernel."""
         if kernel.native is None or self._fast is None:
             return None
         engine, proof = self._fast
         longest = min(JUDGED_CHARACTERS, LONGEST_IN_CHARACTERS)
-        return proof.make_reader(kernel.native, longest, MIN_CHANGES), engine.encode_batch_flat
+        reader, encode = proof.make_reader(kernel.native, longest, MIN_CHANGES), engine.encode_batch_flat
+        own = ref(self)  # the kernel's objects must not keep the tokenizer that has them
+
+        def splits_alike() -> bool:
+            return (tokenizer := own()) is not None and (tokenizer.sha256, proof.version) in fast.PROVEN
+
+        return Quick(reader, encode, kernel.native.Words(reader, encode, fast.classify, splits_alike))
 
     def _encode_unusual_apart(
         self, texts: list[str], reader: Reader, encode_fast: fast.EncodeFlat

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -46,7 +47,21 @@ class Reader(Protocol):
     def find_unusual(self, texts: list[str], /) -> list[int]: ...
 
 
-class Route(Protocol):
-    """From a plain text to its tally, its number of tokens and its best expert, or None."""
+class Words(Protocol):
+    """The ids of plain texts, word by word; it remembers words."""
 
-    def decide(self, text: str, /) -> tuple[npt.NDArray[np.float64], int, int] | None: ...
+    def encode(self, text: str, /) -> bytearray | None: ...
+
+
+class Quick(NamedTuple):
+    """What finds the texts that the fast tokenizer gets as they are, that tokenizer, and what remembers its words."""
+
+    reader: Reader
+    encode: Callable[[list[str], bool], tuple[npt.NDArray[np.uint32], Any]]
+    words: Words
+
+
+class Route(Protocol):
+    """From a plain text to its decision, or None for a text that must be examined."""
+
+    def decide(self, text: str, /) -> Any: ...

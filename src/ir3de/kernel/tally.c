@@ -189,50 +189,54 @@ static uint32_t *make_heap(const Tables *self, Py_ssize_t longest)
     return malloc(sizeof(uint32_t) * (size_t)(size + 1));
 }
 
-PyObject *decide_ids(PyObject *tables, PyObject *given, PyObject *tally, Py_ssize_t experts, PyObject *look,
-                     Py_ssize_t cap, Py_ssize_t *tokens)
+Py_ssize_t count_columns(PyObject *tables) { return ((const Tables *)tables)->columns; }
+
+int decide_prompt(PyObject *tables, const uint32_t *ids, Py_ssize_t tokens, double *out, Py_ssize_t experts,
+                  const Look *look, Py_ssize_t *best)
 {
     const Tables *self = (const Tables *)tables;
-    const Look *looking = NULL;
-    Numbers ids, out;
-    PyObject *result = NULL;
     uint32_t *heap = NULL;
-    Py_ssize_t best;
-    if (look != Py_None && (looking = as_look(look)) == NULL) return NULL;
-    if (read_numbers(given, "I", 1, 0, &ids) < 0) return NULL;
-    out.view.obj = NULL;
-    *tokens = ids.rows;
-    if (cap >= 0 && (ids.rows < 1 || ids.rows > cap)) {
-        Py_INCREF(Py_None);
-        result = Py_None;
-    } else if (write_numbers(tally, 'd', &out) < 0) {
-        ;
-    } else if (out.rows != self->columns || experts < 1 || experts > self->values.columns) {
+    int failed;
+    if (experts < 1 || experts > self->values.columns) {
         PyErr_SetString(PyExc_ValueError, "the tally does not fit the tables");
-    } else if (self->rank.view.obj != NULL && (heap = make_heap(self, ids.rows)) == NULL) {
-        PyErr_NoMemory();
-    } else if (tally_prompt(self, ids.view.buf, ids.rows, heap, out.view.buf) < 0) {
-        refuse_token();
-    } else {
-        best = find_best(out.view.buf, experts);
-        if (looking != NULL && !is_surely_in_domain(looking, out.view.buf, self->columns, ids.rows, best)) best = ~best;
-        result = PyLong_FromSsize_t(best);
+        return -1;
     }
+    if (self->rank.view.obj != NULL && (heap = make_heap(self, tokens)) == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    failed = tally_prompt(self, ids, tokens, heap, out);
     free(heap);
-    release_numbers(&ids);
-    release_numbers(&out);
-    return result;
+    if (failed) {
+        refuse_token();
+        return -1;
+    }
+    *best = find_best(out, experts);
+    if (look != NULL && !is_surely_in_domain(look, out, self->columns, tokens, *best)) *best = ~*best;
+    return 0;
 }
 
 /* decide(ids, tally, experts, look): fill the tally. Returns the place of the best expert, and its complement ~place
    where a look is given and the prompt is not surely in domain. */
 static PyObject *decide(Tables *self, PyObject *const *given, Py_ssize_t count)
 {
-    Py_ssize_t experts, tokens;
+    const Look *look = NULL;
+    Numbers ids, out;
+    PyObject *result = NULL;
+    Py_ssize_t experts, best;
     if (check_count(count, 4, "decide") < 0) return NULL;
     experts = PyLong_AsSsize_t(given[2]);
     if (experts == -1 && PyErr_Occurred()) return NULL;
-    return decide_ids((PyObject *)self, given[0], given[1], experts, given[3], -1, &tokens);
+    if (given[3] != Py_None && (look = as_look(given[3])) == NULL) return NULL;
+    if (read_numbers(given[0], "I", 1, 0, &ids) < 0) return NULL;
+    if (write_numbers(given[1], 'd', &out) == 0) {
+        if (out.rows != self->columns) PyErr_SetString(PyExc_ValueError, "the tally does not fit the tables");
+        else if (decide_prompt((PyObject *)self, ids.view.buf, ids.rows, out.view.buf, experts, look, &best) == 0)
+            result = PyLong_FromSsize_t(best);
+        release_numbers(&out);
+    }
+    release_numbers(&ids);
+    return result;
 }
 
 /* decide_many(flat, starts, lengths, tallies, bests, experts, look): the same for many prompts, without Python's lock. */

@@ -15,8 +15,15 @@ import numpy.typing as npt
 from ir3de import kernel
 from ir3de.errors import InputError
 from ir3de.policies import Costs
-from ir3de.routing.decision import Decision, abstain, make_decision, make_plain_decision, require_content
-from ir3de.routing.messages import MAX_GENERIC_CHARS
+from ir3de.routing.decision import (
+    Decision,
+    abstain,
+    make_decision,
+    make_plain_decision,
+    make_unsure_decision,
+    require_content,
+)
+from ir3de.routing.messages import BARE_GENERIC_WORDS, MAX_GENERIC_CHARS
 from ir3de.routing.rules import DecisionRules
 from ir3de.routing.valuation import Probabilities
 from ir3de.scorers.table import Table
@@ -25,7 +32,8 @@ from ir3de.statistics.sample import positions
 from ir3de.statistics.texts import refuse_table
 
 if TYPE_CHECKING:
-    from ir3de.kernel import Reader, Route, Tables
+    from ir3de.kernel import Route, Tables
+    from ir3de.kernel.interfaces import Quick
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,31 +120,28 @@ class CompiledRouter:
 
         return decide_one
 
-    def make_quick_route(
-        self, reader: Reader, encode: Callable[[list[str], bool], Any]
-    ) -> Callable[[str], Decision | None] | None:
+    def make_quick_route(self, quick: Quick) -> Callable[[str], Decision | None] | None:
         """A function from a text to its decision by the native kernel, which calls the tokenizer itself.
 
-        It gives None for texts that must be examined first, and for prompts that may be out of domain. There is no such
-        function where the policy has a say.
+        It gives None for texts that must be examined first. There is no such function where the policy has a say.
         """
-        rules, tables, limit, make_plain = self.rules, self.ballots.native, self.ballots.limit, make_plain_decision
-        look, experts = rules.look, len(rules.experts)
+        rules, tables, limit, look = self.rules, self.ballots.native, self.ballots.limit, self.rules.look
         if tables is None or look is None or not isinstance(rules.valuation, Probabilities):
             return None
         if rules.standing_penalties or rules.policy.threshold or rules.strong_weak or rules.opinion is not None:
             return None
-        parts = tables, reader, encode, np.empty, self.ballots.columns, experts, look, self.cap
-        route: Route = kernel.native.Route(*parts)
-        find = route.decide
+        assert rules.membership is not None  # or there would be nothing to look at
+        check = require_content if rules.membership.needs_content else None
 
-        def decide_quickly(text: str) -> Decision | None:
-            if (found := find(text)) is None:
-                return None
-            tally, tokens, best = found
-            return None if best < 0 else make_plain(rules, tally, tokens, limit if tokens > limit else tokens, best)
+        def finish(tally: bytes, tokens: int, best: int) -> Decision:
+            return make_unsure_decision(rules, tally, tokens, min(tokens, limit), best)
 
-        return decide_quickly
+        route: Route = kernel.native.Route(
+            *(tables, look, quick.reader, quick.words, quick.encode),
+            *(Decision, rules, finish, BARE_GENERIC_WORDS, check),
+            *(len(rules.experts), self.cap, limit, MAX_GENERIC_CHARS),
+        )
+        return route.decide
 
     @classmethod
     def build(cls, rules: DecisionRules, table: Table) -> CompiledRouter:

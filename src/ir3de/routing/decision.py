@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
+import numpy as np
+
 from ir3de.policies import Membership, utilities
 from ir3de.routing.html import draw
 from ir3de.routing.messages import MAX_GENERIC_CHARS, count_content
@@ -26,12 +28,14 @@ class Decision:
     choose: then `expert` is its default expert, or None where no default was named, and `reason` is why.
     """
 
-    __slots__ = ("_best", "_counted", "_in_domain", "_kept", "_penalties", "_reason", "_rules", "_tally", "_tokens")
+    __slots__ = (
+        *("_best", "_counted", "_given_tally", "_in_domain", "_kept", "_penalties", "_reason", "_rules", "_tokens"),
+    )
 
     _rules: DecisionRules
     # one number per expert; then may come the sum of token familiarities, in parts of FAMILIARITY_UNIT, and the sums of
     # the tokens' subject rows
-    _tally: Tally
+    _given_tally: Tally | bytes  # bytes are made sooner than an array, and few tallies are read
     _tokens: int
     _counted: int
     _best: int  # the place of the largest tally; where costs decide, of the largest utility
@@ -39,6 +43,13 @@ class Decision:
     _reason: Reason
     _kept: list[float] | None  # the values of the experts, once they are read
     _in_domain: float  # the log-odds that the prompt is in domain; with `_kept`
+
+    @property
+    def _tally(self) -> Tally:
+        given = self._given_tally
+        if isinstance(given, bytes):
+            given = self._given_tally = np.frombuffer(given, np.float64)
+        return given
 
     def _apply_policy(self) -> None:
         values, threshold = self._values, self._rules.policy.threshold
@@ -293,17 +304,25 @@ class Decision:
 _new = object.__new__
 
 
-def make_plain_decision(rules: DecisionRules, tally: Tally, tokens: int, counted: int, best: int) -> Decision:
+def make_plain_decision(rules: DecisionRules, tally: Tally | bytes, tokens: int, counted: int, best: int) -> Decision:
     """A decision for the expert of the largest tally. The class, if it were called, would need twice the time."""
     decision = _new(Decision)
     decision._rules = rules
-    decision._tally = tally
+    decision._given_tally = tally
     decision._tokens = tokens
     decision._counted = counted
     decision._best = best
     decision._penalties = None
     decision._reason = ""
     decision._kept = None
+    return decision
+
+
+def make_unsure_decision(rules: DecisionRules, tally: bytes, tokens: int, counted: int, best: int) -> Decision:
+    """The same for a prompt that may be out of domain, where no policy has a say."""
+    decision = make_plain_decision(rules, tally, tokens, counted, best)
+    if decision.out_of_domain:
+        decision._reason = "out of domain"
     return decision
 
 

@@ -36,6 +36,7 @@ MAX_GENERIC_CHARS = 80  # no turn that is longer is made of generic words alone
 # English words that any chat may contain, whatever its subject. In other languages every word counts.
 GENERIC_WORDS = frozenset(Path(__file__).with_name("generic_words.txt").read_text(encoding="utf-8").split())
 _MARKS = punctuation + "…–—’‘“”„«»¿¡。，？！"
+BARE_GENERIC_WORDS = GENERIC_WORDS | {word.strip(_MARKS) for word in GENERIC_WORDS}
 
 
 class MessageError(InputError):
