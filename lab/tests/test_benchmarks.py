@@ -209,6 +209,10 @@ def test_bench_experts(tmp_path: Path) -> None:
     kept = json.loads((tmp_path / "kept.json").read_text(encoding="utf-8"))
     assert [row["experts"] for row in kept["rows"]] == [2, 3]
     assert kept["figures"][0]["name"] == "time of a prompt, 2 to 3 experts"
+    shares = {figure["name"] for figure in kept["figures"]}
+    for router in ("closed form", "default"):
+        assert f"{router}, add an expert with the first route / fit; 3 experts" in shares
+    assert all(row["closed_peak_mb"] > 0 and row["peak_mb"] >= row["fit_peak_mb"] for row in kept["rows"])
     assert "2 experts" in shown and "route batch, µs" in shown and "serving peak, MB" in shown
 
 

@@ -46,8 +46,11 @@ def test_the_bench_measures_what_it_says() -> None:
     assert [(step.value, step.bar) for step in steps] == [
         (more.route_us / few.route_us, 2.0),
         (more.route_batch_us / few.route_batch_us, 2.0),
+        (few.closed_add_s / few.closed_fit_s, None),
         (few.add_s / few.fit_s, None),
+        (more.closed_add_s / more.closed_fit_s, None),
         (more.add_s / more.fit_s, None),
     ]
+    assert [step.bar for step in growth([replace(few, experts=200)])[1:]] == [0.1, 0.3]
     (limit, *_) = growth([replace(few, experts=200, route_us=99.0)])
     assert limit.reached and not growth([replace(few, experts=200, route_us=101.0)])[0].reached

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from pathlib import Path
@@ -29,9 +30,10 @@ CHANGES = tuple(f"{what}{suffix}" for suffix in ("", FIRST_ROUTE) for what in ("
 def measure(experts: int, prompts: int, texts: Sequence[str], *, rounds: int = ROUNDS) -> list[Figure]:
     """Fit, add, merge and remove an expert, route a prompt, and tune, by turns: in closed form, and with the defaults.
 
-    A change learns confidence when it is first asked for, so it is measured with the first route, too.
+    A change learns confidence when it is first asked for, so it is measured with the first route, too. All times are
+    CPU times.
     """
-    made, watch = Synthetic(texts), Watch()
+    made, watch = Synthetic(texts), Watch(time.process_time)
     domains = {f"expert {number}": made.prompts(number, prompts) for number in range(experts)}
     for _ in range(rounds):
         with watch("closed form, fit"):
@@ -47,7 +49,9 @@ def measure(experts: int, prompts: int, texts: Sequence[str], *, rounds: int = R
     medians = watch.medians
     raw = {"experts": experts, "prompts": prompts, **watch.to_dict()}
     figures = [
-        Figure(f"{name} fit, {experts} experts × {prompts} prompts", medians[f"{name}, fit"], "s", None, False, raw)
+        Figure(
+            f"{name} fit, {experts} experts × {prompts} prompts", medians[f"{name}, fit"], "s of CPU", None, False, raw
+        )
         for name in ("closed form", "default")
     ]
     name = f"`ir3de fit` with its proof, {experts} experts × {prompts} prompts"

@@ -18,6 +18,7 @@ from statistics import fmean
 from typing import Any
 
 from ir3de import Router
+from ir3de.scorers import Blend, Scorer
 from ir3de.statistics import Statistics, collect
 from ir3de_lab.benchmarks.measurement import Figure, peak_memory, side_by_side
 from ir3de_lab.benchmarks.protocol import first_tokens
@@ -33,7 +34,7 @@ READ_DECISIONS = 30
 ROUNDS = 21
 
 AT, LIMIT = 200, 100.0  # with so many experts, microseconds a prompt may take
-MAX_CHANGE = 0.1  # as a share of a fit, with so many experts
+MAX_CHANGE = {"closed form": 0.1, "default": 0.3}  # with the first route, as a share of a fit; with so many experts
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,10 @@ class Scale:
 
     experts: int
     collect_s: float  # all domains' texts to statistics
-    fit_s: float  # from statistics
+    fit_s: float  # from statistics: CPU time, as that of the three below
     add_s: float  # one more expert, and the first route after it
+    closed_fit_s: float  # the same in closed form
+    closed_add_s: float
     save_s: float
     load_s: float
     table_mb: float
@@ -52,6 +55,7 @@ class Scale:
     serving_mb: float
     fit_peak_mb: float  # collecting and fitting
     peak_mb: float  # and adding, saving and loading
+    closed_peak_mb: float  # collecting, fitting and adding in closed form
     serving_peak_mb: float  # a process that loads a serving copy and routes
     tokenizer_us: float  # of `route_us`
     route_us: float  # one prompt, its expert read
@@ -65,38 +69,68 @@ class Scale:
 
 
 def measure(count: int, texts: Sequence[str]) -> Scale:
-    """Measure one number of experts in a new process."""
+    """Measure one number of experts, the default router and the closed form each in a new process."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "texts.json")
         path.write_text(json.dumps(list(texts)), encoding="utf-8")
         script = (
-            "import json, sys; from pathlib import Path; from ir3de_lab.benchmarks.experts import measure_here; "
+            "import json, sys; from pathlib import Path; from ir3de_lab.benchmarks import experts; "
             "texts = json.loads(Path(sys.argv[2]).read_text(encoding='utf-8')); "
-            "print(json.dumps(measure_here(int(sys.argv[1]), texts).to_dict()))"
+            "print(json.dumps(getattr(experts, sys.argv[3])(int(sys.argv[1]), texts)))"
         )
-        return Scale(**json.loads(_in_new_process(script, count, path)))
+        found = [
+            json.loads(_in_new_process(script, count, path, name)) for name in ("measure_default", "measure_closed")
+        ]
+        return Scale(**found[0], **found[1])
 
 
 def measure_here(count: int, texts: Sequence[str]) -> Scale:
-    """The same in this process, whose peak of memory then includes all that it did before."""
-    synthetic = Synthetic(texts)
-    domains, collect_s = _timed(lambda: _statistics(synthetic, count + 1))
-    last = next(reversed(domains))
-    one_more = domains.pop(last)
-    router, fit_s = _timed(lambda: Router.fit(domains))
-    fit_peak = peak_memory()
-    _, add_s = _timed(lambda: (router.add(last, one_more), router.route(texts[0]).confidence))
-    router.remove(last)
+    """Both in this process, whose peak of memory then includes all that it did before."""
+    return Scale(**measure_default(count, texts), **measure_closed(count, texts))
+
+
+def measure_closed(count: int, texts: Sequence[str]) -> dict[str, Any]:
+    """The cost of a change in closed form, in this process."""
+    changed = _Changed.measure(count, texts, Blend())
+    return {"closed_fit_s": changed.fit_s, "closed_add_s": changed.add_s, "closed_peak_mb": peak_memory()}
+
+
+@dataclass(frozen=True)
+class _Changed:
+    """A router that was fitted, had one more expert and lost it again; and what that took."""
+
+    router: Router
+    collect_s: float
+    fit_s: float
+    fit_peak_mb: float
+    add_s: float
+
+    @classmethod
+    def measure(cls, count: int, texts: Sequence[str], scorer: Scorer | None = None) -> _Changed:
+        domains, collect_s = _timed(lambda: _statistics(Synthetic(texts), count + 1))
+        last = next(reversed(domains))
+        one_more = domains.pop(last)
+        router, fit_s = _timed(lambda: Router.fit(domains, scorer=scorer), time.process_time)
+        fit_peak = peak_memory()
+        _, add_s = _timed(lambda: (router.add(last, one_more), router.route(texts[0]).confidence), time.process_time)
+        router.remove(last)
+        return cls(router, collect_s, fit_s, fit_peak, add_s)
+
+
+def measure_default(count: int, texts: Sequence[str]) -> dict[str, Any]:
+    """All that is measured of the default router, in this process."""
+    changed, synthetic = _Changed.measure(count, texts), Synthetic(texts)
+    router = changed.router
     table, ballots = router.compiled.table, router.compiled.ballots
-    return Scale(
+    return dict(
         experts=count,
-        collect_s=collect_s,
-        fit_s=fit_s,
-        add_s=add_s,
+        collect_s=changed.collect_s,
+        fit_s=changed.fit_s,
+        add_s=changed.add_s,
         **_kept(router),
         table_mb=(table.scores.nbytes + table.vote.nbytes + table.entropy.nbytes + table.rank.nbytes) / 1e6,
         ballots_mb=ballots.values.nbytes / 1e6,
-        fit_peak_mb=fit_peak,
+        fit_peak_mb=changed.fit_peak_mb,
         **_routed(router, synthetic),
         accuracy=_accuracy(router, synthetic),
         peak_mb=peak_memory(),
@@ -116,8 +150,10 @@ def growth(rows: Sequence[Scale]) -> list[Figure]:
             name = f"time of a prompt{how}, {few.experts:,} to {many.experts:,} experts"
             figures.append(Figure(name, times, "×", many.experts / few.experts, False))
     for row in rows:
-        name = f"add an expert with the first route / fit; {row.experts:,} experts"
-        figures.append(Figure(name, row.add_s / row.fit_s, "×", MAX_CHANGE if row.experts >= AT else None, False))
+        shares = {"closed form": row.closed_add_s / row.closed_fit_s, "default": row.add_s / row.fit_s}
+        for router, share in shares.items():
+            name = f"{router}, add an expert with the first route / fit; {row.experts:,} experts"
+            figures.append(Figure(name, share, "×", MAX_CHANGE[router] if row.experts >= AT else None, False))
     return figures
 
 
@@ -187,10 +223,10 @@ def _accuracy(router: Router, synthetic: Synthetic) -> float:
     return fmean(recalls)
 
 
-def _timed(action: Callable[[], Any]) -> tuple[Any, float]:
-    begin = time.perf_counter()
+def _timed(action: Callable[[], Any], clock: Callable[[], float] = time.perf_counter) -> tuple[Any, float]:
+    begin = clock()
     result = action()
-    return result, time.perf_counter() - begin
+    return result, clock() - begin
 
 
 def _megabytes(folder: Path) -> float:

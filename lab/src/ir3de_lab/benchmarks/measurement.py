@@ -58,14 +58,15 @@ def median_ratio(numerator: Sequence[float], denominator: Sequence[float]) -> fl
 class Watch:
     """Seconds of each thing done, round by round."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
         self._rounds: dict[str, list[float]] = {}
 
     @contextmanager
     def __call__(self, what: str) -> Iterator[None]:
-        begin = time.perf_counter()
+        begin = self._clock()
         yield
-        self._rounds.setdefault(what, []).append(time.perf_counter() - begin)
+        self._rounds.setdefault(what, []).append(self._clock() - begin)
 
     @property
     def medians(self) -> dict[str, float]:

@@ -32,7 +32,7 @@ def experts(data: Path | None, counts: Sequence[int], save: Path | None, out: Ou
     """Time, memory and accuracy with few and very many experts.
 
     Domains are made from the demo's prompts and, with --data, the suites' training prompts, each with word pairs of
-    its own. 2,000 experts take some minutes, 3 GB of memory and 3 GB of disk.
+    its own. 2,000 experts take some minutes, 11 GB of memory and 3 GB of disk.
 
     \b
     Example:
