@@ -22,8 +22,9 @@ RIVAL_NOTES = (
 SPEED_NOTES = (
     "- *route*: 1,000 different prompts of about 67 tokens. One program takes all of them, then the other, in turn,",
     "  so caches are warm for both. A program that runs after a slower one on the same core starts with cold caches",
-    "  and takes longer. *With pairs* is a router that scores pairs of neighbouring tokens too. Short prompts have",
-    "  larger ratios: most of their time is the fixed cost of a dozen calls from Python, which the bare call has once.",
+    "  and takes longer. *Default* is the router that a fit chooses, which usually scores pairs of tokens;",
+    "  *closed form* does not. After the first round the kernel knows the words of all prompts ([kernel](kernel.md)).",
+    "  Short prompts have larger ratios: most of their time is a fixed cost.",
     "- *collect, all statistics*: for a corpus over 100 MB, only 1 window in 16, chosen by the CRC-32 of its",
     "  prompt, enters the prompt sums (`--subsample auto`). The histogram always counts every token.",
     "- *fit*: PromptRidge has no aim. Its one product, S = ẼW in float32, is so small that unpacking the sums, the",

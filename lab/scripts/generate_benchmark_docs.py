@@ -352,10 +352,15 @@ def big_table(document: dict[str, Any]) -> list[str]:
 def readme(text: str, documents: dict[str, dict[str, Any]]) -> str:
     """The README with its table and its line on speed renewed."""
     routing = documents["speed"]["figures"][0]["raw"]
-    line = (
-        f"In closed form, a prompt of {routing['mean_tokens']:.0f} tokens takes {routing['route_us']:.0f} µs end to "
-        f"end, of which the bare tokenizer call is {routing['bare_fast_us']:.0f}."
-    )
+    length, closed, bare = (routing[name] for name in ("mean_tokens", "route_us", "bare_fast_us"))
+    if (default := routing.get("default_route_us")) is None:  # files of earlier versions have the closed form alone
+        line = f"In closed form, a prompt of {length:.0f} tokens takes {closed:.0f} µs end to end, of which the bare "
+        line += f"tokenizer call is {bare:.0f}."
+    else:
+        line = (
+            f"A prompt of {length:.0f} tokens takes {default:.0f} µs end to end, and {closed:.0f} µs in closed form; "
+        )
+        line += f"the bare tokenizer call alone takes {bare:.0f} µs."
     table = "\n".join(summary_table(documents["accuracy"], documents["defaults"]))
     return renewed(renewed(text, "accuracy", table, "\n"), "speed", line)
 

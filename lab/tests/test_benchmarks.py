@@ -79,7 +79,7 @@ def test_the_measurement_runs_on_a_folder_of_suites(name: str, tmp_path: Path) -
 
 
 @pytest.mark.nightly
-def test_speed_compares_routes_with_and_without_pairs_on_long_and_short_prompts(tmp_path: Path) -> None:
+def test_speed_compares_both_routers_on_long_and_short_prompts(tmp_path: Path) -> None:
     for suite, domain, size in (("reasoning", "law", 9), ("reasoning", "maths", 9), ("intents", "cooking", 2)):
         (tmp_path / "suites" / suite / domain).mkdir(parents=True)
         lines = [json.dumps({"text": " ".join(tiny.sentences(domain, size, seed=seed))}) for seed in range(30)]
@@ -91,15 +91,19 @@ def test_speed_compares_routes_with_and_without_pairs_on_long_and_short_prompts(
     engines = ("native", "numpy") if engine.name == "native" else ("numpy",)
     alone = [f"{label}, {router}, {one}" for router in ("default", "closed form") for one in engines]
     assert [bars.pop(name) for name in alone] == [None] * len(alone)
-    assert bars == {
-        label: 2.0,
-        f"{label}, with pairs": 3.0,
-        **{f"{label}, {of} prompts{ending}": None for of in ("demo", "intents") for ending in ("", ", with pairs")},
-    }
+    routers = ("default", "closed form")
+    assert list(bars.items()) == [
+        (f"{label}, default", 1.8),
+        (f"{label}, closed form", 1.5),
+        *((f"{label}, {of} prompts, {router}", None) for of in ("demo", "intents") for router in routers),
+    ]
     raw = {figure["name"]: figure["raw"] for figure in figures}
-    assert raw[label]["prompts"] == 60 and raw[f"{label}, intents prompts"]["prompts"] == 30
-    assert raw[label]["mean_tokens"] > raw[f"{label}, intents prompts"]["mean_tokens"]
-    assert all(len(raw[name]["rounds_s"]["route_with_pairs"]) == 21 for name in bars)
+    long, short = raw[f"{label}, default"], raw[f"{label}, intents prompts, default"]
+    assert long["prompts"] == 60 and short["prompts"] == 30
+    assert long["mean_tokens"] > short["mean_tokens"]
+    assert all(len(raw[name]["rounds_s"]["default_route"]) == 21 for name in bars)
+    batches = [figure["name"].rpartition(", ")[2] for figure in figures if figure["name"].startswith("route_batch")]
+    assert batches == list(routers)
 
 
 @pytest.mark.nightly
