@@ -1,57 +1,16 @@
 /* Products of a sparse matrix of float32 with a dense one: each sum has one order, whatever the processor. */
 #include "native.h"
 
-#define AHEAD 12 /* entries whose rows are fetched before they are needed */
-#define WIDEST 64 /* columns of a row that are summed at a time, in registers, unless there are more than `LONG` */
+#define AHEAD 12    /* entries whose rows are fetched before they are needed */
+#define FETCHED 256 /* columns of such a row: the processor itself fetches more of a longer one */
+#define LINE 16     /* numbers in a line of the cache */
 
-#ifdef __aarch64__ /* wider lanes than the processor's would be kept in memory */
-#define LANES 4
-#define LONG 128 /* with more columns, rows are read from end to end */
-#else
-#define LANES 8
-#define LONG 256
-#endif
-
-#if defined(__GNUC__) || defined(__clang__)
-typedef float Lanes __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
-#define AT(address) (*(Lanes *)(address))
-#endif
-
-#ifdef AT
-/* 64 columns of one row of X W. */
-INLINE void multiply_widest(const int64_t *places, const float *values, int64_t entries, const float *dense,
-                            float *total, Py_ssize_t columns)
+/* Ask for a row that is needed soon: rows lie at random places, so the processor does not know which. */
+INLINE void fetch_row(const float *row, Py_ssize_t columns)
 {
-    Lanes sums[WIDEST / LANES] = {{0.0f}};
-    int64_t entry;
-    int at;
-    for (entry = 0; entry < entries; entry++) {
-        const float *const row = dense + places[entry] * columns;
-        for (at = 0; at < WIDEST / LANES; at++) sums[at] += values[entry] * AT(row + LANES * at);
-    }
-    for (at = 0; at < WIDEST / LANES; at++) AT(total + LANES * at) = sums[at];
+    Py_ssize_t column;
+    for (column = 0; column < columns && column < FETCHED; column += LINE) PREFETCH(row + column);
 }
-
-/* Two times 8 columns of one, which may overlap: then both have the same sums. */
-INLINE void multiply_two(const int64_t *places, const float *values, int64_t entries, const float *dense, float *total,
-                         Py_ssize_t columns, Py_ssize_t one, Py_ssize_t other)
-{
-    Lanes first[8 / LANES] = {{0.0f}}, second[8 / LANES] = {{0.0f}};
-    int64_t entry;
-    int at;
-    for (entry = 0; entry < entries; entry++) {
-        const float *const row = dense + places[entry] * columns;
-        for (at = 0; at < 8 / LANES; at++) {
-            first[at] += values[entry] * AT(row + one + LANES * at);
-            second[at] += values[entry] * AT(row + other + LANES * at);
-        }
-    }
-    for (at = 0; at < 8 / LANES; at++) {
-        AT(total + one + LANES * at) = first[at];
-        AT(total + other + LANES * at) = second[at];
-    }
-}
-#endif
 
 /* out = X W, where X has a row for each of `starts` but the last. */
 INLINE void multiply_rows(const int64_t *starts, const int64_t *places, const float *values, const float *dense,
@@ -60,26 +19,14 @@ INLINE void multiply_rows(const int64_t *starts, const int64_t *places, const fl
     const int64_t last = starts[rows];
     Py_ssize_t row;
     for (row = 0; row < rows; row++) {
-        const int64_t begin = starts[row], entries = starts[row + 1] - begin;
         float *const total = out + row * columns;
-        Py_ssize_t column = 0;
         int64_t entry;
-        for (entry = begin + AHEAD; entry < begin + entries + AHEAD && entry < last; entry++)
-            PREFETCH(dense + places[entry] * columns);
-#ifdef AT
-        for (; columns <= LONG && column + WIDEST <= columns; column += WIDEST)
-            multiply_widest(places + begin, values + begin, entries, dense + column, total + column, columns);
-        for (; columns >= 8 && columns <= LONG && column < columns; column += 16) {
-            const Py_ssize_t one = column + 8 <= columns ? column : columns - 8;
-            const Py_ssize_t other = column + 16 <= columns ? column + 8 : columns - 8;
-            multiply_two(places + begin, values + begin, entries, dense, total, columns, one, other);
-        }
-#endif
-        if (column >= columns) continue;
         memset(total, 0, (size_t)columns * sizeof(float));
-        for (entry = begin; entry < begin + entries; entry++) {
+        for (entry = starts[row]; entry < starts[row + 1]; entry++) {
             const float *const other = dense + places[entry] * columns;
             const float value = values[entry];
+            Py_ssize_t column;
+            if (entry + AHEAD < last) fetch_row(dense + places[entry + AHEAD] * columns, columns);
             for (column = 0; column < columns; column++) total[column] += value * other[column];
         }
     }
@@ -98,23 +45,7 @@ INLINE void scatter_rows(const int64_t *starts, const int64_t *places, const flo
             float *const total = out + places[entry] * columns;
             const float value = values[entry];
             Py_ssize_t column;
-            if (entry + AHEAD < last) PREFETCH(out + places[entry + AHEAD] * columns);
-#ifdef AT
-            if (columns >= 8 && columns <= 16) { /* both are read before either is written: they may overlap */
-                const float *const end = own + columns - 8;
-                Lanes first[8 / LANES], second[8 / LANES];
-                int at;
-                for (at = 0; at < 8 / LANES; at++) {
-                    first[at] = AT(total + LANES * at) + value * AT(own + LANES * at);
-                    second[at] = AT(total + columns - 8 + LANES * at) + value * AT(end + LANES * at);
-                }
-                for (at = 0; at < 8 / LANES; at++) {
-                    AT(total + LANES * at) = first[at];
-                    AT(total + columns - 8 + LANES * at) = second[at];
-                }
-                continue;
-            }
-#endif
+            if (entry + AHEAD < last) fetch_row(out + places[entry + AHEAD] * columns, columns);
             for (column = 0; column < columns; column++) total[column] += value * own[column];
         }
     }
