@@ -19,6 +19,7 @@ from ir3de.fitting.inputs import DescribedDomain, write_prompts
 from ir3de.policies import Policy, check_policy
 from ir3de.routing.rules import DecisionRules
 from ir3de.scorers import Blend, Scorer
+from ir3de.scorers.ridge import keep_gram
 from ir3de.scorers.table import check_experts
 from ir3de.selectors import Average, Selector
 from ir3de.statistics.contributions import Contribution, Holding
@@ -89,7 +90,8 @@ class Amendment:
         check_counting(counting)
         statistics, holdings, entries = {}, {}, []
         for name, domain in domains.items():
-            count = partial(count_domain, name, embedding=embedding, keep_sample=keep_sample, counting=counting)
+            options: dict[str, Any] = {"keep_sample": keep_sample, "counting": counting, "among": len(domains)}
+            count = partial(count_domain, name, embedding=embedding, **options)
             given = read_addition(name, domain, count, embedding, keep_sample=keep_sample)
             statistics[name] = given.total
             holdings[name] = Holding(given.own, ()).with_more(given.contributions, name)
@@ -309,8 +311,9 @@ def count_domain(
     keep_sample: bool,
     window: int = DEFAULT_WINDOW,
     counting: Counting | None = None,
+    among: int | None = None,
 ) -> Statistics:
-    """An expert's statistics, from its texts or files, or from statistics of them."""
+    """An expert's statistics, from its texts or files, or from statistics of them; `among` so many of a new router."""
     if isinstance(domain, Statistics):
         if domain.fingerprint != embedding.fingerprint:
             raise describe_mismatch(f"the statistics of '{name}'", domain, embedding)
@@ -335,6 +338,8 @@ def count_domain(
             raise InputError(f"expert '{name}': {error}") from None
     if statistics.tokens == 0:
         raise InputError(f"expert '{name}' has no text: give it at least one prompt of its domain")
+    if among is not None and statistics.sums is not None:  # the digest reads it first, then the fit
+        keep_gram(statistics.sums, among)
     return statistics
 
 

@@ -160,6 +160,12 @@ class HeldWindows:
         return pack_triangle(self.rows.T @ self.rows)
 
 
+def keep_gram(sums: PromptSums, domains: int) -> None:
+    """Keep a Gram matrix as it is, if those of so many domains take little memory: then it is computed once."""
+    if 8 * triangle_size(sums.width) * domains <= KEPT_BYTES:
+        sums.keep_whole("gram")
+
+
 def add_grams(sums: Sequence[PromptSums], weights: Floats, held: Sequence[HeldWindows] = ()) -> Floats:
     """Σ_c w_c Σ x̄x̄ᵀ for each row of `weights` (k, C), as upper triangles: (k, h(h+1)/2).
 
@@ -167,9 +173,8 @@ def add_grams(sums: Sequence[PromptSums], weights: Floats, held: Sequence[HeldWi
     kept. A change then adds up one part again.
     """
     size = triangle_size(sums[0].width)
-    if 8 * size * len(sums) <= KEPT_BYTES:  # then a change need not compute those of all others again
-        for own in sums:
-            own.keep_whole("gram")
+    for own in sums:
+        keep_gram(own, len(sums))
     if len(sums) < MIN_DIVIDED or 2 * PARTS * 8 * size > KEPT_BYTES:
         return _add_part(sums, weights, held)
     total = np.zeros((len(weights), size))
