@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import TypeVar
 
@@ -169,3 +169,18 @@ def take_first(text: str, most: int) -> str:
 def take_longest(text: str, most: int) -> str:
     """The longest beginning that is read."""
     return text[: MAX_READ_PER_TOKEN * max(most, MIN_TOKENS)]
+
+
+def cut_text(text: str, normalised: str, ids: Sequence[int], starts: Sequence[int]) -> list[tuple[int, str]]:
+    """Each token's id with its stretch of the text, from where the tokens begin in the normalised text."""
+    if not starts:
+        return []  # an empty text, or one of nothing but what the tokenizer drops
+    begins = list(starts)
+    if normalised != text:
+        # one capital can become two characters (İ), so offsets are translated to the original text
+        place = [*(i for i, character in enumerate(text) for _ in character.lower()), len(text)]
+        begins = [place[start] for start in starts]
+    ends = [*begins[1:], len(text)]  # what lies between two tokens is shown with the first
+    begins[0] = 0
+    # a character spread over several tokens is shown once, with the last of them
+    return [(token, text[start:end]) for token, start, end in zip(ids, begins, ends, strict=True)]

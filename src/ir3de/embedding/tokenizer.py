@@ -6,15 +6,11 @@ very tokenizer and version of the engine (`proof.py`). The proof is saved with t
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import json
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import Enum
 from functools import cached_property, partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
@@ -27,6 +23,7 @@ from ir3de.embedding.normalisation import (
     JUDGED_CHARACTERS,
     MAX_CHARACTERS_PER_TOKEN,
     MIN_CHANGES,
+    cut_text,
     is_long,
     is_random_case,
     is_too_short,
@@ -39,7 +36,7 @@ from ir3de.embedding.normalisation import (
     take_longest,
 )
 from ir3de.embedding.proof import LONGEST_IN_CHARACTERS, TESTED_PROOFS, EncodeBatch, Proof, cut, get_proof, prove
-from ir3de.errors import EmbeddingError
+from ir3de.embedding.reference_tokenizer import encode_texts, find_unknown, read_decoder, read_reference
 from ir3de.kernel.interfaces import Quick
 
 if TYPE_CHECKING:
@@ -49,10 +46,6 @@ if TYPE_CHECKING:
 
 Ids = npt.NDArray[np.uint32]
 Lengths = npt.NDArray[np.uint64]
-
-GZIP_LEVEL = 4  # of gzip: a twentieth larger than at 9, and fourteen times as fast
-# a larger compiled form is stored as it is: unpacking it would take longer than loading it
-MAX_COMPRESSED_BYTES = 8_000_000
 
 
 class Unread(Enum):
@@ -103,17 +96,7 @@ class Tokenizer:
     @cached_property
     def reference(self) -> tokenizers.Tokenizer:
         """The same tokenizer in the reference engine, never truncating or padding."""
-        import tokenizers
-
-        try:
-            reference = tokenizers.Tokenizer.from_str(self.definition.decode())
-        except Exception as error:  # the engine raises bare Exceptions
-            raise EmbeddingError(
-                f"the tokenizer cannot be read: {error}. It must be a Hugging Face tokenizer.json"
-            ) from error
-        reference.no_truncation()
-        reference.no_padding()
-        return reference
+        return read_reference(self.definition)
 
     @cached_property
     def _fast(self) -> tuple[Any, Proof] | None:
@@ -166,12 +149,7 @@ class Tokenizer:
         engine, proof = self._fast
         if self._given_cache is not None and proof is self._given_proof:
             return self._given_cache
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, "tokenizer.tkz")
-            engine.save(str(path))
-            compiled = path.read_bytes()
-            level = GZIP_LEVEL if len(compiled) <= MAX_COMPRESSED_BYTES else 0
-            return gzip.compress(compiled, level, mtime=0)
+        return fast.compress(engine)
 
     @cached_property
     def vocabulary_size(self) -> int:
@@ -181,11 +159,8 @@ class Tokenizer:
     @cached_property
     def unknown_id(self) -> int | None:
         """The id that stands for text the vocabulary lacks, if the tokenizer has one."""
-        if self._given_unknown is not Unread.NOT_READ:
-            return self._given_unknown
-        model = json.loads(self.definition)["model"]
-        found = self.reference.token_to_id(model["unk_token"]) if model.get("unk_token") else model.get("unk_id")
-        return found if isinstance(found, int) else None
+        given = self._given_unknown
+        return find_unknown(self.reference, self.definition) if given is Unread.NOT_READ else given
 
     def encode(self, text: str, most: int | None = None) -> Ids:
         """The text's token ids, without special tokens: exactly what is counted and routed.
@@ -380,12 +355,7 @@ class Tokenizer:
         return np.concatenate([np.empty(0, np.uint32), *found]), np.array([len(ids) for ids in found], np.uint64)
 
     def _encode_by_reference(self, texts: Sequence[str]) -> tuple[Ids, Lengths]:
-        for text in texts:
-            text.encode()  # raise on a surrogate as the fast engine does; the reference would panic
-        encodings = self.reference.encode_batch_fast(list(texts), add_special_tokens=False)
-        lengths = np.array([len(encoding) for encoding in encodings], np.uint64)
-        ids = np.array([token for encoding in encodings for token in encoding.ids], np.uint32)
-        return ids, lengths
+        return encode_texts(self.reference, texts)
 
     def _encode_with_places(self, text: str) -> tuple[list[int], list[int]]:
         """The ids, and where each token begins."""
@@ -404,11 +374,7 @@ class Tokenizer:
 
     @cached_property
     def _decoder(self) -> tokenizers.Tokenizer:
-        import tokenizers
-
-        decoder = tokenizers.Tokenizer.from_str(self.definition.decode())
-        decoder.decoder = fast.make_decoder(self.definition)
-        return decoder
+        return read_decoder(self.definition)
 
     def pieces(self, text: str, most: int | None = None) -> list[tuple[int, str]]:
         """Each token's id with the stretch of text it stands for. The stretches make up the whole text.
@@ -429,13 +395,4 @@ class Tokenizer:
         if is_random:
             normalised = normalised.lower()
             ids, starts = self._encode_with_places(normalised)
-        if normalised != text:
-            # one capital can become two characters (İ), so offsets are translated to the original text
-            place = [*(i for i, character in enumerate(text) for _ in character.lower()), len(text)]
-            starts = [place[start] for start in starts]
-        if not starts:
-            return []  # an empty text, or one of nothing but what the tokenizer drops
-        ends = [*starts[1:], len(text)]  # what lies between two tokens is shown with the first
-        starts[0] = 0
-        # a character spread over several tokens is shown once, with the last of them
-        return [(token, text[start:end]) for token, start, end in zip(ids, starts, ends, strict=True)]
+        return cut_text(text, normalised, ids, starts)

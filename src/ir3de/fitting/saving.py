@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from ir3de import files
 from ir3de.embedding import Embedding
+from ir3de.embedding.fast_tokenizer import GZIP_LEVEL
 from ir3de.embedding.readers import find_version
-from ir3de.embedding.tokenizer import GZIP_LEVEL
 from ir3de.files.ledger import History, extend_history
 from ir3de.files.router_folder import (
     Parts,
