@@ -24,7 +24,7 @@ SPEED_NOTES = (
     "  so caches are warm for both. A program that runs after a slower one on the same core starts with cold caches",
     "  and takes longer. *Default* is the router that a fit chooses, which usually scores pairs of tokens;",
     "  *closed form* does not. After the first round the kernel knows the words of all prompts ([kernel](kernel.md)).",
-    "  With prompts that it has not met, a route takes longer. Short prompts have larger ratios: most of it is fixed cost.",
+    "  With prompts that it has not met, a route takes longer. Short prompts have larger ratios: their cost is fixed.",
     "- *collect, all statistics*: for a corpus over 100 MB, only 1 window in 16, chosen by the CRC-32 of its",
     "  prompt, enters the prompt sums (`--subsample auto`). The histogram always counts every token.",
     "- *fit*: PromptRidge has no aim. Its one product, S = ẼW in float32, is so small that unpacking the sums, the",
