@@ -14,7 +14,7 @@ from functools import cached_property, lru_cache
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
-from unicodedata import category, is_normalized, ucd_3_2_0
+from unicodedata import is_normalized
 
 import numpy as np
 import numpy.typing as npt
@@ -190,27 +190,6 @@ class WordByWord:
         if len(words) > MANY_WORDS:
             return self._encode(words, False)[0]
         return np.concatenate([np.empty(0, np.uint32), *(self._encode([word], False)[0] for word in words)])
-
-
-UNSURE, LETTER, DIGIT, SPACE, WHITE, MARK = range(1, 7)  # the same as in words.c
-
-
-def classify(point: int) -> int:
-    """The class of a character for the native kernel, which splits texts into words as the reference engine does.
-
-    Beyond ASCII, a class is sure if Unicode has not changed it since 2002, whichever version an engine knows.
-    """
-    character = chr(point)
-    if point < 0x80:
-        if character in "\t\n\r":
-            return WHITE
-        if not character.isprintable():
-            return UNSURE
-        return SPACE if character == " " else DIGIT if character.isdigit() else LETTER if character.isalpha() else MARK
-    kind = category(character)
-    if kind[0] in "CNZ" or kind != ucd_3_2_0.category(character):  # numbers, white space, control characters
-        return UNSURE
-    return LETTER if kind[0] == "L" else MARK
 
 
 _SEPARATOR = "\x00"

@@ -12,7 +12,6 @@ from dataclasses import replace
 from enum import Enum
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
-from weakref import ref
 
 import numpy as np
 import numpy.typing as npt
@@ -169,12 +168,9 @@ class Tokenizer:
         Where only the first `most` ids are needed, no more of a long text is read than necessary.
         """
         try:
-            if (quick := self.quick) is not None:
-                if (found := quick.words.encode(text)) is not None:
-                    return np.frombuffer(found, np.uint32)
-                if quick.reader.is_plain(text):
-                    ids: Ids = quick.encode([text], False)[0]
-                    return ids
+            if (quick := self.quick) is not None and quick.reader.is_plain(text):
+                ids: Ids = quick.encode([text], False)[0]
+                return ids
             if len(text) > JUDGED_CHARACTERS:
                 if most is not None and is_long(text, most):
                     return read_first(self.encode, text, most)
@@ -223,13 +219,7 @@ class Tokenizer:
             return None
         engine, proof = self._fast
         longest = min(JUDGED_CHARACTERS, LONGEST_IN_CHARACTERS)
-        reader, encode = proof.make_reader(kernel.native, longest, MIN_CHANGES), engine.encode_batch_flat
-        own = ref(self)  # the kernel's objects must not keep the tokenizer that has them
-
-        def splits_alike() -> bool:
-            return (tokenizer := own()) is not None and (tokenizer.sha256, proof.version) in fast.PROVEN
-
-        return Quick(reader, encode, kernel.native.Words(reader, encode, fast.classify, splits_alike))
+        return Quick(proof.make_reader(kernel.native, longest, MIN_CHANGES), engine.encode_batch_flat)
 
     def _encode_unusual_apart(
         self, texts: list[str], reader: Reader, encode_fast: fast.EncodeFlat

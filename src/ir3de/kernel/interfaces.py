@@ -47,18 +47,11 @@ class Reader(Protocol):
     def find_unusual(self, texts: list[str], /) -> list[int]: ...
 
 
-class Words(Protocol):
-    """The ids of plain texts, word by word; it remembers words."""
-
-    def encode(self, text: str, /) -> bytearray | None: ...
-
-
 class Quick(NamedTuple):
-    """What finds the texts that the fast tokenizer gets as they are, that tokenizer, and what remembers its words."""
+    """What finds the texts that the fast tokenizer gets as they are, and that tokenizer."""
 
     reader: Reader
     encode: Callable[[list[str], bool], tuple[npt.NDArray[np.uint32], Any]]
-    words: Words
 
 
 class Route(Protocol):

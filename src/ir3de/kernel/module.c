@@ -82,8 +82,7 @@ static int fill(PyObject *module)
     has_wide = __builtin_cpu_supports("avx2") != 0;
 #endif
     if (PyModule_AddIntConstant(module, "KERNEL_VERSION", KERNEL_VERSION) < 0) return -1;
-    if (add_tables(module) < 0 || add_subjects(module) < 0 || add_reader(module) < 0 || add_words(module) < 0) return -1;
-    if (add_route(module) < 0) return -1;
+    if (add_tables(module) < 0 || add_subjects(module) < 0 || add_reader(module) < 0 || add_route(module) < 0) return -1;
     return add_sparse(module);
 }
 

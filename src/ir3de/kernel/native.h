@@ -18,7 +18,7 @@
 #error "this processor computes with other numbers than float64: numpy is used"
 #endif
 
-#define KERNEL_VERSION 4 /* the same as KERNEL_VERSION in __init__.py, which refuses any other */
+#define KERNEL_VERSION 5 /* the same as KERNEL_VERSION in __init__.py, which refuses any other */
 
 #if defined(__GNUC__) || defined(__clang__)
 #define PREFETCH(address) __builtin_prefetch(address)
@@ -92,10 +92,6 @@ PyObject *add_triangle_of_square(PyObject *module, PyObject *const *given, Py_ss
 int is_tables(PyObject *object);
 int is_reader(PyObject *object);
 int read_plain(PyObject *reader, PyObject *text); /* 1 for a plain text, 0 for another, -1 with an error */
-#define MOST_BYTES 4096 /* of a text that is encoded word by word, by itself */
-int is_words(PyObject *object);
-/* The ids of a plain text, which has at most `room` bytes; -1 if it is left to the tokenizer, -2 with an error. */
-Py_ssize_t encode_words(PyObject *words, PyObject *text, uint32_t *ids, Py_ssize_t room);
 Py_ssize_t count_columns(PyObject *tables); /* of a tally */
 /* Fill the tally of a prompt, and find its best expert as `Tables.decide` does; -1 with an error. */
 int decide_prompt(PyObject *tables, const uint32_t *ids, Py_ssize_t tokens, double *out, Py_ssize_t experts,
@@ -105,7 +101,6 @@ int add_tables(PyObject *module);
 int add_route(PyObject *module);
 int add_subjects(PyObject *module);
 int add_reader(PyObject *module);
-int add_words(PyObject *module);
 int add_sparse(PyObject *module);
 
 #endif

@@ -1,4 +1,4 @@
-/* `Route`: from a plain text to its decision in one call; the tokenizer is called from here for words it has not met. */
+/* `Route`: from a plain text to its decision in one call; the tokenizer is called from here. */
 #include "native.h"
 
 enum { RULES, TALLY, TOKENS, COUNTED, BEST, PENALTIES, REASON, KEPT, FIELDS }; /* of a `Decision` */
@@ -7,7 +7,7 @@ static const char *const fields[FIELDS] = {"_rules",     "_given_tally", "_token
 
 typedef struct {
     PyObject_HEAD
-    PyObject *tables, *look, *reader, *words, *encode; /* how a text becomes a tally */
+    PyObject *tables, *look, *reader, *encode; /* how a text becomes a tally */
     PyObject *decision, *rules, *finish;               /* how a tally becomes a decision */
     PyObject *generic, *require_content;               /* words that any text may have; a function, or None */
     PyObject *names[FIELDS], *no_reason;
@@ -120,17 +120,13 @@ static PyObject *decide_by_tokenizer(const Route *self, PyObject *text)
 /* decide(text): its decision; None for a text that must be examined, or that has no token or too many. */
 static PyObject *decide_text(Route *self, PyObject *text)
 {
-    uint32_t ids[MOST_BYTES];
     PyObject *made;
-    Py_ssize_t count;
     int plain = read_plain(self->reader, text);
     if (plain <= 0) {
         PyErr_Clear(); /* not a text: the caller has the error for it */
         Py_RETURN_NONE;
     }
-    count = encode_words(self->words, text, ids, MOST_BYTES);
-    if (count == -2) return NULL;
-    made = count < 0 ? decide_by_tokenizer(self, text) : decide(self, ids, count);
+    made = decide_by_tokenizer(self, text);
     return made == Py_None ? made : check_content(self, text, made);
 }
 
@@ -138,7 +134,7 @@ static PyObject *decide_text(Route *self, PyObject *text)
 
 static PyObject **list_parts(Route *self, int place)
 {
-    PyObject **parts[] = {&self->tables, &self->look,   &self->reader,  &self->words,           &self->encode, &self->decision,
+    PyObject **parts[] = {&self->tables, &self->look,   &self->reader,  &self->encode,          &self->decision,
                           &self->rules,  &self->finish, &self->generic, &self->require_content, NULL};
     return parts[place];
 }
@@ -156,9 +152,8 @@ static void delete(Route *self)
 
 static int is_fit(const Route *self)
 {
-    return is_tables(self->tables) && is_reader(self->reader) && is_words(self->words) &&
-           as_look(self->look) != NULL && PyType_Check(self->decision) && PyAnySet_Check(self->generic) &&
-           self->limit > 0;
+    return is_tables(self->tables) && is_reader(self->reader) && as_look(self->look) != NULL &&
+           PyType_Check(self->decision) && PyAnySet_Check(self->generic) && self->limit > 0;
 }
 
 static PyObject *make(PyTypeObject *type, PyObject *arguments, PyObject *named)
@@ -169,7 +164,7 @@ static PyObject *make(PyTypeObject *type, PyObject *arguments, PyObject *named)
     (void)named;
     if (self == NULL) return NULL;
     memset(&given, 0, sizeof(given));
-    failed = !PyArg_ParseTuple(arguments, "OOOOOOOOOOnnnn", &given.tables, &given.look, &given.reader, &given.words,
+    failed = !PyArg_ParseTuple(arguments, "OOOOOOOOOnnnn", &given.tables, &given.look, &given.reader,
                                &given.encode, &given.decision, &given.rules, &given.finish, &given.generic,
                                &given.require_content, &self->experts, &self->cap, &self->limit, &self->longest_generic);
     for (i = 0; !failed && list_parts(self, i) != NULL; i++) Py_INCREF(*list_parts(self, i) = *list_parts(&given, i));

@@ -137,7 +137,7 @@ class CompiledRouter:
             return make_unsure_decision(rules, tally, tokens, min(tokens, limit), best)
 
         route: Route = kernel.native.Route(
-            *(tables, look, quick.reader, quick.words, quick.encode),
+            *(tables, look, quick.reader, quick.encode),
             *(Decision, rules, finish, BARE_GENERIC_WORDS, check),
             *(len(rules.experts), self.cap, limit, MAX_GENERIC_CHARS),
         )
