@@ -21,9 +21,9 @@ from time import process_time, sleep, time
 from types import TracebackType
 from typing import Any
 
+from ir3de.serving import close_with, open_database
 from ir3de_gateway.store.limits import FileLimits, Limits, Spending
 from ir3de_gateway.store.numbers import NumberFile, NumberRow, Numbers, WorkerTable
-from ir3de_gateway.store.workers import close_with, open_database
 
 OPERATIONS, ROUNDS = 200, 20
 LIMITS = Limits(10**9, 10**12, 10**6, 1e12, 1e12)

@@ -16,6 +16,7 @@ TYPE_CHECKING = False  # see `files.package`
 if TYPE_CHECKING:
     from ir3de.errors import name_extra
     from ir3de.files.atomic import count_cores, find_kind
+    from ir3de.files.database import PAGE_BYTES, WRITE_WAIT_S, close_with, open_database
     from ir3de.files.remote import check_scheme, get_scheme, hide_secrets, hide_user, open_fsspec
     from ir3de.files.router_folder import (
         ROUTER_HEADER_FILE,
@@ -56,6 +57,7 @@ else:
         {
             "errors": "name_extra",
             "files.atomic": "count_cores find_kind",
+            "files.database": "PAGE_BYTES WRITE_WAIT_S close_with open_database",
             "files.remote": "check_scheme get_scheme hide_secrets hide_user open_fsspec",
             "files.router_folder": "ROUTER_HEADER_FILE holds_router inspect_router is_ours parse_header "
             "read_expert_names read_header read_header_file stamp",
@@ -77,10 +79,11 @@ else:
 
 
 __all__ = [
-    "END_CHARS", "ENVELOPES", "MAX_TURN_CHARS", "MIN_PASTE_CHARS", "ROUTER_HEADER_FILE", "SCORERS", "Explanation",
-    "MessageError", "ScorerChoice", "Turn", "TurnExplanation", "TurnReason", "build_type_error", "check_scheme",
-    "compile_envelopes", "count_cores", "export_lazily", "files", "find_envelope_mark", "find_kind", "get_scheme",
-    "hide_secrets", "hide_user", "holds_router", "inspect_router", "is_ours", "limit_expansion", "load_described",
-    "name_extra", "open_fsspec", "parse_header", "parse_message", "parse_messages", "read_expert_names", "read_header",
-    "read_header_file", "shorten_turn", "split_paste", "stamp", "write_variables",
+    "END_CHARS", "ENVELOPES", "MAX_TURN_CHARS", "MIN_PASTE_CHARS", "PAGE_BYTES", "ROUTER_HEADER_FILE", "SCORERS",
+    "WRITE_WAIT_S", "Explanation", "MessageError", "ScorerChoice", "Turn", "TurnExplanation", "TurnReason",
+    "build_type_error", "check_scheme", "close_with", "compile_envelopes", "count_cores", "export_lazily", "files",
+    "find_envelope_mark", "find_kind", "get_scheme", "hide_secrets", "hide_user", "holds_router", "inspect_router",
+    "is_ours", "limit_expansion", "load_described", "name_extra", "open_database", "open_fsspec", "parse_header",
+    "parse_message", "parse_messages", "read_expert_names", "read_header", "read_header_file", "shorten_turn",
+    "split_paste", "stamp", "write_variables",
 ]  # fmt: skip

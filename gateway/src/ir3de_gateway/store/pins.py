@@ -19,8 +19,9 @@ from pathlib import Path
 from time import monotonic, sleep, time
 from typing import Any
 
+from ir3de.serving import PAGE_BYTES, WRITE_WAIT_S, close_with, open_database
 from ir3de_gateway.api_errors import ApiError
-from ir3de_gateway.store.workers import PAGE_BYTES, WRITE_WAIT_S, close_with, is_first_report, open_database
+from ir3de_gateway.store.workers import is_first_report
 
 MAX_PINS = 100_000  # beyond this number the least recently used pins are dropped
 MAX_UNWRITTEN = 10_000  # pins that are in memory alone while the file cannot be written

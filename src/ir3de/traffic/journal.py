@@ -1,0 +1,276 @@
+"""The journal: routed requests and the feedback on them, in an SQLite file of the feedback folder.
+
+    requests    one row per routed request, in the order of arrival
+    feedback    at most one row per request and author, so that it can be repeated, changed and deleted
+
+The workers of one gateway write it together, and commands read it meanwhile. What `append` and `put_feedback` have
+written survives a kill and a power failure. A deleted row is overwritten in the file.
+"""
+# ruff: noqa: S608 - statements are built from the names of columns here, never from values
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from ir3de import files
+from ir3de.errors import ArtifactError, InputError, VersionError, name_upgrade
+from ir3de.files.database import close_with, open_database
+from ir3de.traffic.records import Feedback, JournalPrompt, TrafficRecord
+
+JOURNAL_FILE = "journal.sqlite"
+FEEDBACK_FOLDER = "feedback"  # in the state folder of a gateway, unless another one is named
+VERSION = 1
+APPLICATION_ID = 0x49523344  # "IR3D": what SQLite writes into the file's header
+READ_ROWS = 2_000  # fetched at a time
+
+_COLUMNS = ("id", "response", "time", "key", "router", "decided", "served")
+_SCHEMA = (
+    "CREATE TABLE IF NOT EXISTS requests (number INTEGER PRIMARY KEY, id TEXT, response TEXT, time REAL, key TEXT, "
+    "router TEXT, decided TEXT, served TEXT, details TEXT, keep TEXT, prompt BLOB)",
+    "CREATE INDEX IF NOT EXISTS ids ON requests (id)",
+    "CREATE INDEX IF NOT EXISTS responses ON requests (response) WHERE response != ''",
+    "CREATE INDEX IF NOT EXISTS times ON requests (time)",
+    "CREATE TABLE IF NOT EXISTS feedback (request INTEGER, author TEXT, time REAL, expert TEXT, score REAL, "
+    "comment TEXT, PRIMARY KEY (request, author)) WITHOUT ROWID",
+)
+_DETAILS = tuple(one.name for one in fields(TrafficRecord) if one.name not in (*_COLUMNS, "prompt", "feedback"))
+_DEFAULTS = {one.name: one.default for one in fields(TrafficRecord)}
+_INSERT = f"INSERT INTO requests ({', '.join(_COLUMNS)}, details, keep, prompt) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which requests are meant. All of its conditions hold together.
+
+    >>> Selection(key="alice", since=1_760_000_000.0).build_where()
+    ('key = ? AND time >= ?', ['alice', 1760000000.0])
+    """
+
+    key: str | None = None  # of these clients' requests
+    author: str | None = None  # with feedback of this author
+    since: float | None = None  # seconds since 1970
+    until: float | None = None
+    has_feedback: bool = False
+
+    def build_where(self) -> tuple[str, list[Any]]:
+        """The condition in SQL, and its values."""
+        given = (("key = ?", self.key), ("time >= ?", self.since), ("time < ?", self.until))
+        parts = [(text, value) for text, value in given if value is not None]
+        if self.author is not None:
+            parts.append(("number IN (SELECT request FROM feedback WHERE author = ?)", self.author))
+        where = [text for text, _ in parts]
+        if self.has_feedback:
+            where.append("number IN (SELECT request FROM feedback)")
+        return " AND ".join(where) or "1", [value for _, value in parts]
+
+
+ALL = Selection()
+
+
+class Journal:
+    """The journal in a folder.
+
+    >>> import tempfile
+    >>> journal = Journal.create(tempfile.mkdtemp())
+    >>> journal.append([TrafficRecord("r1", 1.0, key="alice", decided="law", served="law")])
+    >>> journal.put_feedback("r1", Feedback("alice", 2.0, expert="maths"))
+    >>> [(one.id, one.feedback[0].expert) for one in journal.read()]
+    [('r1', 'maths')]
+    >>> journal.delete(Selection(key="alice"))
+    1
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with self._explain("opened"):
+            self._database = open_database(path, ())
+            close_with(self, self._database)
+            self._check_version()
+            for statement in _SCHEMA:
+                self._database.execute(statement)
+            for pragma in ("synchronous=FULL", "secure_delete=ON", "wal_autocheckpoint=1000"):
+                self._database.execute(f"PRAGMA {pragma}")
+
+    @classmethod
+    def create(cls, folder: str | Path) -> Journal:
+        """The journal of a feedback folder, which is made if there is none."""
+        folder = Path(folder).expanduser()
+        files.make_folder(folder, mode=0o700)
+        return cls(folder / JOURNAL_FILE)
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Journal:
+        """The journal in a feedback folder, or in the state folder of a gateway."""
+        folder = Path(folder).expanduser()
+        for path in (folder / JOURNAL_FILE, folder / FEEDBACK_FOLDER / JOURNAL_FILE, folder):
+            if path.is_file():
+                return cls(path)
+        raise InputError(
+            f"{folder} has no journal ({JOURNAL_FILE}): name the folder in `feedback.folder` of the gateway's "
+            "configuration, or the state folder that holds it. Without `feedback` a gateway keeps no journal"
+        )
+
+    def _check_version(self) -> None:
+        (found,) = self._database.execute("PRAGMA application_id").fetchone()
+        (version,) = self._database.execute("PRAGMA user_version").fetchone()
+        (tables,) = self._database.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        if not found and not tables:  # it is new
+            self._database.execute(f"PRAGMA application_id={APPLICATION_ID}")
+            self._database.execute(f"PRAGMA user_version={VERSION}")
+        elif found != APPLICATION_ID:
+            raise ArtifactError(f"{self.path} is an SQLite file, but not a journal of IR3DE: nothing was changed")
+        elif version > VERSION:
+            raise VersionError(
+                f"{self.path} has version {version}, this package knows up to {VERSION}: {name_upgrade()}"
+            )
+
+    @contextmanager
+    def _explain(self, what: str) -> Iterator[None]:
+        """Errors of SQLite as errors about this file."""
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            if isinstance(error, ArtifactError):
+                raise
+            why = getattr(error, "strerror", None) or error
+            raise ArtifactError(f"{self.path} cannot be {what}: {why}. What it holds is unchanged") from error
+
+    # requests ---------------------------------------------------------------------------------------------------
+
+    def append(self, records: Iterable[TrafficRecord]) -> None:
+        """Write requests, all or none."""
+        rows = [_to_row(record) for record in records]
+        with self._explain("written"), self._transaction():
+            self._database.executemany(_INSERT, rows)
+
+    def read(self, selection: Selection = ALL) -> Iterator[TrafficRecord]:
+        """The requests in the order of their arrival, each with its feedback."""
+        where, values = selection.build_where()
+        chosen = f"SELECT number, {', '.join(_COLUMNS)}, details, keep, prompt FROM requests WHERE {where}"
+        last = 0
+        while True:
+            with self._explain("read"):
+                rows = self._database.execute(
+                    f"{chosen} AND number > ? ORDER BY number LIMIT {READ_ROWS}", (*values, last)
+                ).fetchall()
+                if not rows:
+                    return
+                given = self._read_feedback(rows[0][0], rows[-1][0])
+            for number, *row in rows:
+                yield replace(self._from_row(row), feedback=tuple(given.get(number, ())))
+            last = rows[-1][0]
+
+    def _read_feedback(self, first: int, last: int) -> dict[int, list[Feedback]]:
+        found: dict[int, list[Feedback]] = {}
+        query = "SELECT * FROM feedback WHERE request BETWEEN ? AND ? ORDER BY request, author"
+        for number, *values in self._database.execute(query, (first, last)):
+            found.setdefault(number, []).append(Feedback(*values))
+        return found
+
+    def _from_row(self, row: list[Any]) -> TrafficRecord:
+        *columns, details, keep, prompt = row
+        try:
+            values = json.loads(details)
+            if "ranking" in values:
+                values["ranking"] = tuple((str(name), float(value)) for name, value in values["ranking"])
+            kept = None if prompt is None else JournalPrompt.decode(keep, prompt)
+            return TrafficRecord(**dict(zip(_COLUMNS, columns, strict=True)), **values, prompt=kept)
+        except (TypeError, ValueError) as error:
+            raise ArtifactError(f"{self.path} is damaged at request {columns[0]!r:.80}: {error}") from error
+
+    def count(self, selection: Selection = ALL) -> int:
+        where, values = selection.build_where()
+        with self._explain("read"):
+            (number,) = self._database.execute(f"SELECT count(*) FROM requests WHERE {where}", values).fetchone()
+        return int(number)
+
+    def delete(self, selection: Selection) -> int:
+        """Delete requests with their feedback, and overwrite what they held; returns how many there were."""
+        where, values = selection.build_where()
+        numbers = f"SELECT number FROM requests WHERE {where}"
+        with self._explain("changed"):
+            with self._transaction():
+                self._database.execute(f"DELETE FROM feedback WHERE request IN ({numbers})", values)
+                deleted = self._database.execute(f"DELETE FROM requests WHERE number IN ({numbers})", values).rowcount
+            with suppress(sqlite3.OperationalError):  # a reader is active: the next checkpoint empties the log
+                self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return deleted
+
+    # feedback ---------------------------------------------------------------------------------------------------
+
+    def find(self, request_id: str, *, key: str | None = None) -> TrafficRecord | None:
+        """The last request of that id, or with an answer of that id; with a key, only a request of that key."""
+        number = self._find_number(request_id, key)
+        if number is None:
+            return None
+        query = f"SELECT {', '.join(_COLUMNS)}, details, keep, prompt FROM requests WHERE number = ?"
+        with self._explain("read"):
+            row = self._database.execute(query, (number,)).fetchone()
+            given = self._read_feedback(number, number)
+        return None if row is None else replace(self._from_row(list(row)), feedback=tuple(given.get(number, ())))
+
+    def _find_number(self, request_id: str, key: str | None) -> int | None:
+        of_key, values = ("", [request_id]) if key is None else (" AND key = ?", [request_id, key])
+        with self._explain("read"):
+            for column in ("id", "response"):
+                query = f"SELECT max(number) FROM requests WHERE {column} = ?{of_key}"
+                (number,) = self._database.execute(query, values).fetchone()
+                if number is not None:
+                    return int(number)
+        return None
+
+    def put_feedback(self, request_id: str, feedback: Feedback, *, key: str | None = None) -> None:
+        """Write an author's feedback on a request, in place of the author's earlier feedback."""
+        number = self._require(request_id, key)
+        row = (number, feedback.author, feedback.time, feedback.expert, feedback.score, feedback.comment)
+        with self._explain("written"):
+            self._database.execute("INSERT OR REPLACE INTO feedback VALUES (?, ?, ?, ?, ?, ?)", row)
+
+    def delete_feedback(self, request_id: str, author: str, *, key: str | None = None) -> bool:
+        """Delete an author's feedback on a request; whether there was any."""
+        number = self._require(request_id, key)
+        with self._explain("written"):
+            query = "DELETE FROM feedback WHERE request = ? AND author = ?"
+            return self._database.execute(query, (number, author)).rowcount == 1
+
+    def _require(self, request_id: str, key: str | None) -> int:
+        number = self._find_number(request_id, key)
+        if number is None:
+            raise InputError(
+                f"no request {request_id[:200]!r}: it was not routed here, belongs to another key, or is no longer kept"
+            )
+        return number
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._database.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            with suppress(sqlite3.Error):
+                self._database.execute("ROLLBACK")
+            raise
+        self._database.execute("COMMIT")
+
+    def close(self) -> None:
+        self._database.close()
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _to_row(record: TrafficRecord) -> tuple[Any, ...]:
+    """The row without fields that have their default value, which are most."""
+    details = {name: value for name in _DETAILS if (value := getattr(record, name)) != _DEFAULTS[name]}
+    prompt = record.prompt
+    kept = (None, None) if prompt is None else (prompt.keep, prompt.encode())
+    return (*(getattr(record, name) for name in _COLUMNS), json.dumps(details), *kept)
