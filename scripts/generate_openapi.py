@@ -16,6 +16,7 @@ from pydantic.json_schema import models_json_schema
 import openapi_admin_models as admin
 import openapi_models as s
 from ir3de_gateway.admin.changes import ExpertAddition, ReplicaChange, RouterReplacement
+from ir3de_gateway.http.feedback import FeedbackRequest
 from ir3de_gateway.http.service import DOCUMENT as TARGET
 from ir3de_gateway.requests.client import PRICE_PATTERN
 from ir3de_gateway.stages.relay import PROVENANCE_HEADERS
@@ -68,6 +69,7 @@ def build_document() -> Schema:
     responses = {f"Error{code}": _describe_error(code, text) for code, text in errors.items()}
     paths = {
         **_describe_v1(security),
+        **_describe_feedback(security),
         **_describe_passthrough(security),
         **_describe_service(),
         **_describe_admin(),
@@ -120,6 +122,15 @@ def _describe_v1(security: list[Schema]) -> dict[str, Schema]:
             "post": _operation("Route prompts, and explain.", _answer(s.RouteAnswer), errors, security, s.RouteRequest)
         },
     }
+
+
+def _describe_feedback(security: list[Schema]) -> dict[str, Schema]:
+    errors, security = _ERRORS | {"503": "The journal cannot be written now."}, [*security, {"admin": []}]
+    request = [_parameter("path", "id", _STRING, "The request, or its answer.")]
+    give = _operation("Keep feedback on an answer.", _answer(s.Feedback), errors, security, FeedbackRequest)
+    show = _operation("The feedback on an answer.", _answer(s.FeedbackList), errors, security, None, request)
+    delete = _operation("Delete one's feedback.", _answer(s.DeletedFeedback), errors, security, None, request)
+    return {"/v1/feedback": {"post": give}, "/v1/feedback/{id}": {"get": show, "delete": delete}}
 
 
 def _describe_passthrough(security: list[Schema]) -> dict[str, Schema]:

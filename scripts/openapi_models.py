@@ -181,6 +181,46 @@ class RouteRequest(route.RouteRequest):
     """Or a chat, routed as the chat endpoint routes it."""
 
 
+class Feedback(OpenModel):
+    """What an author thinks of an answer."""
+
+    object: Literal["feedback"]
+    request_id: str
+    response_id: str | None
+    """The answer's own id; null if it has none."""
+    served: str
+    """The expert that answered."""
+    author: str
+    """The client's key, or `admin`."""
+    time: float
+    """Seconds since 1970."""
+    expert: str | None
+    score: float | None
+    comment: str
+
+
+class FeedbackList(OpenModel):
+    """A request, and the feedback on its answer."""
+
+    object: Literal["list"]
+    request_id: str
+    decided: str | None
+    """The expert that the router chose."""
+    served: str
+    time: float
+    data: list[Feedback]
+    """The caller's own; with the admin token, everybody's."""
+
+
+class DeletedFeedback(OpenModel):
+    """Feedback that is there no longer."""
+
+    object: Literal["feedback"]
+    request_id: str
+    author: str
+    deleted: Literal[True]
+
+
 class RoutedPrompt(OpenModel):
     """The decision for one prompt."""
 

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 from ir3de_gateway.admin import routes as admin
 from ir3de_gateway.api_errors import ApiError, build_internal_error
 from ir3de_gateway.gateway import Gateway
-from ir3de_gateway.http import route, service
+from ir3de_gateway.http import feedback, route, service
 from ir3de_gateway.stages import passthrough
 from ir3de_gateway.stages.accept import AccessControl
 from ir3de_gateway.stages.run import InferenceEndpoint
@@ -58,6 +58,7 @@ def other_routes(gateway: Gateway) -> list[Route]:
     return [
         *passthrough.build_routes(gateway),
         *route.routes,
+        *feedback.routes,
         *service.routes,
         *gateway.observer.routes,
         *admin.routes,

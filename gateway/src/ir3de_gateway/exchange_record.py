@@ -47,11 +47,13 @@ class ExchangeRecord:
     why: str = ""  # "" routed; otherwise "asked by name", "pinned", "shadow", "skip", "abstained", "refused"
     instead: Instead = NOT_INSTEAD  # why another expert answered than the decided one
     reason: TurnReason | None = None  # of a chat with several turns: which one decided, and why
-    text: str = ""  # what was routed on, if the decision log has prompts
+    text: str = ""  # what was routed on, if the decision log or the journal has prompts
     turns: Sequence[str] = ()  # likewise, where the user's turns were routed together
     expert: str = ""  # the one that answered, or that got the request last
     model: str = ""  # what its endpoint calls the model
     session: str = ""
+    propensity: float = 1.0  # the probability with which the expert was chosen for this prompt
+    arm: Literal["", "live", "explore"] = ""  # who chose, where chance decided
     stream: bool = False
     status: int = 0  # sent to the client
     outcome: Outcome = "ok"
@@ -69,7 +71,9 @@ class ExchangeRecord:
     upstream_seconds: float | None = None  # from then to the end of its answer
     first_seconds: float | None = None  # from the request to the first byte of the answer
     total_seconds: float = 0.0
+    response_id: str = ""  # of the answer, if the journal is kept
     prompt_tokens: int | None = None  # as the expert counts them
+    cached_tokens: int | None = None  # of them, read from the expert's prompt cache, if the journal is kept
     completion_tokens: int | None = None
     cost: float | None = None  # tokens times the expert's price
     is_estimated: bool = False  # the expert reported no tokens, so the gateway estimated them for the client's key

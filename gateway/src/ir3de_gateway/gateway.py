@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ from ir3de_gateway.api_errors import ApiError
 from ir3de_gateway.background import repeat, run_in_thread
 from ir3de_gateway.config.document import Config
 from ir3de_gateway.experts.snapshot import HealthChecker, LiveSnapshot, Snapshot
+from ir3de_gateway.feedback.writer import JournalWriter, check_folder
 from ir3de_gateway.hooks.runner import HookRunner, load_hooks
 from ir3de_gateway.keys.registry import CHECK_INTERVAL_S, KeyRegistry, read_keys_in_force
 from ir3de_gateway.requests.answer_cache import AnswerCache
@@ -26,6 +28,8 @@ from ir3de_gateway.store.workers import get_worker_folder
 from ir3de_gateway.telemetry.observer import Observer
 from ir3de_gateway.telemetry.tracing import Tracing
 from ir3de_gateway.transport.pool import HttpTransport
+
+DELETE_INTERVAL_S = 60.0  # between two deletions of old requests from the journal
 
 
 class Gateway:
@@ -60,6 +64,7 @@ class Gateway:
         self.stalls = StallWatch()
         self._hooks: HookRunner | None = None
         self._cache: AnswerCache | None = None
+        self._journal: JournalWriter | None = None
         self.session_headers = tuple(name.lower().encode() for name in pinning.headers)
 
     @classmethod
@@ -73,6 +78,7 @@ class Gateway:
         if config.server.keys_file is not None:
             read_keys_in_force(Path(config.server.keys_file))  # a broken one stops the start before anything is opened
         load_hooks(config.hooks)  # what cannot be loaded stops the start
+        check_folder(config.feedback)  # a journal that cannot be written does so, too
         path, temporary = find_state_folder(config, config_path), None
         if path is None and (shared := get_worker_folder()) is not None:
             path = shared / "state"
@@ -111,12 +117,27 @@ class Gateway:
                 ) from error
         return self._hooks
 
+    def get_journal(self) -> JournalWriter | None:
+        """The journal of the configuration that serves; None if it keeps none."""
+        config, journal = self.live.snapshot.config.feedback, self._journal
+        if journal is not None and journal.config is not config and journal.config != config:
+            threading.Thread(target=journal.close, daemon=True).start()  # which may wait for the disk
+            journal = self._journal = None
+        if journal is None and config.folder is not None:
+            journal = self._journal = JournalWriter(config, self.observer.metrics.journal.count_lost)
+        return journal
+
+    async def _delete_old(self) -> None:
+        if (journal := self.get_journal()) is not None:
+            await run_in_thread(journal.delete_old)
+
     async def start(self) -> None:
         self.transport = HttpTransport()
         self.observer.handle_sighup(self._reload)
         tidying = repeat(lambda: run_in_thread(self.pins.tidy), lambda: TIDY_INTERVAL_S)
+        deleting = repeat(self._delete_old, lambda: DELETE_INTERVAL_S)
         checker = HealthChecker(self.live, self.transport, self.observer.count_health_check)
-        self._background = [asyncio.create_task(tidying), asyncio.create_task(checker.run())]
+        self._background = [asyncio.create_task(one) for one in (tidying, deleting, checker.run())]
         if self.administration is not None:
             self._background.append(asyncio.create_task(self.administration.follow()))
         if self.keys.path is not None:
@@ -135,6 +156,8 @@ class Gateway:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
         self.transport.close()
+        if self._journal is not None:
+            await run_in_thread(self._journal.close)
         self.observer.close()
         self.store.close()
         if self._temporary_state is not None:
@@ -142,7 +165,8 @@ class Gateway:
 
 
 def _read_again(read: Callable[[], Config]) -> Config:
-    """The configuration; an `InputError` if a hook cannot be loaded, so that the one before stays."""
+    """The configuration; an error if a hook cannot be loaded, or the journal cannot be opened: the one before stays."""
     config = read()
     load_hooks(config.hooks)
+    check_folder(config.feedback)
     return config

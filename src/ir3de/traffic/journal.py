@@ -28,6 +28,7 @@ FEEDBACK_FOLDER = "feedback"  # in the state folder of a gateway, unless another
 VERSION = 1
 APPLICATION_ID = 0x49523344  # "IR3D": what SQLite writes into the file's header
 READ_ROWS = 2_000  # fetched at a time
+WAIT_MS = 5_000  # for another process that writes
 
 _COLUMNS = ("id", "response", "time", "key", "router", "decided", "served")
 _SCHEMA = (
@@ -91,11 +92,13 @@ class Journal:
         with self._explain("opened"):
             self._database = open_database(path, ())
             close_with(self, self._database)
-            self._check_version()
-            for statement in _SCHEMA:
-                self._database.execute(statement)
-            for pragma in ("synchronous=FULL", "secure_delete=ON", "wal_autocheckpoint=1000"):
+            pragmas = ("synchronous=FULL", "secure_delete=ON", "wal_autocheckpoint=1000", f"busy_timeout={WAIT_MS}")
+            for pragma in pragmas:
                 self._database.execute(f"PRAGMA {pragma}")
+            with self._transaction():  # processes that start together create the tables one after another
+                self._check_version()
+                for statement in _SCHEMA:
+                    self._database.execute(statement)
 
     @classmethod
     def create(cls, folder: str | Path) -> Journal:

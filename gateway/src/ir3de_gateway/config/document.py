@@ -24,6 +24,7 @@ from ir3de_gateway.config.experts import (
 from ir3de_gateway.config.findings import suggest_name
 
 VERSION: Literal[1] = 1
+Keep = Literal["text", "tokens", "statistics"]  # what the journal keeps of a prompt
 
 
 class RouterConfig(Part):
@@ -190,6 +191,17 @@ class Cache(Part):
     (`routing.forward_headers`) are among them, but for sessions, traces and the client's program."""
 
 
+class FeedbackConfig(Part):
+    """The journal: routed requests and the feedback on them. Nothing is kept unless a folder is named."""
+
+    folder: FilePath | None = None
+    """Folder of the journal. Without one, no request is kept, and /v1/feedback is off."""
+    keep: Keep = "statistics"
+    """What is kept of a prompt: its text; its token ids; or its token ids in ascending order, without their places."""
+    days: float = Field(30.0, gt=0, le=3_650)
+    """Days after which a request and its feedback are deleted."""
+
+
 class HookConfig(Part):
     """A hook: a Python callable, or an address that is called over HTTP."""
 
@@ -298,6 +310,8 @@ class Config(Part):
     """The response cache; off by default."""
     hooks: Hooks = Hooks()
     """What sees requests and answers on their way, for guardrails and redaction."""
+    feedback: FeedbackConfig = FeedbackConfig()
+    """The journal of requests and the feedback on them; off by default."""
     state: FilePath | None = None
     """Folder for the changes made through /admin; by default `ir3de-state` next to this file."""
 

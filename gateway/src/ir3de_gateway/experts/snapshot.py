@@ -71,6 +71,11 @@ class Snapshot:
         return self.config.cache.ttl > 0
 
     @cached_property
+    def keeps_journal(self) -> bool:
+        """Whether routed requests are recorded, so that feedback on them is possible."""
+        return self.config.feedback.folder is not None
+
+    @cached_property
     def has_before_hooks(self) -> bool:
         """Whether any hook sees requests."""
         return bool(self.config.hooks.before)

@@ -180,6 +180,9 @@ class AccessControl:
         """Find the key of a request, and return the lease of one that is counted."""
         state = scope["state"]
         if path.startswith(("/v1/", "/v2/")):
+            if _is_feedback(path) and self._is_admin(_get_key(headers)):
+                state["is_admin"] = True
+                return None
             if self._keys.is_open:
                 return None
             given = _get_key(headers)
@@ -301,9 +304,13 @@ def _find_scope(path: str) -> str:
     return "route" if path.startswith("/v1/route") else "inference"
 
 
+def _is_feedback(path: str) -> bool:
+    return path == "/v1/feedback" or path.startswith("/v1/feedback/")
+
+
 def _is_spending(method: str, path: str) -> bool:
-    """Whether an answer may cost tokens: to see, cancel or delete what is stored costs none."""
-    return method == "POST" and not path.endswith("/cancel")
+    """Whether an answer may cost tokens: feedback, and to see, cancel or delete what is stored, cost none."""
+    return method == "POST" and not path.endswith("/cancel") and not _is_feedback(path)
 
 
 def _is_anthropic(path: str) -> bool:

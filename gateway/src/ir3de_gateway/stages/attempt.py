@@ -27,6 +27,7 @@ from ir3de_gateway.stages.relay import build_provenance_member
 from ir3de_gateway.stages.values import Accepted, AnswerCopy, Answered, Attempt, Chosen, Outcome
 from ir3de_gateway.translation import UntranslatableError
 from ir3de_gateway.translation.translation import TRANSLATIONS, TranslatedResponse, Translation
+from ir3de_gateway.wire.answer_facts import read_answer_id
 from ir3de_gateway.wire.events import add_member, find_usage, remove_member
 from ir3de_gateway.wire.formats import PassthroughFormat
 
@@ -227,6 +228,8 @@ def sign(accepted: Accepted, body: bytes, content_type: str, expert: Expert) -> 
     if wire.stores_answers and (response_id := wire.read_response_id(content)):
         progress.response_id = response_id
         accepted.stored_objects.remember("response", response_id, expert.name)
+    elif accepted.snapshot.keeps_journal:
+        progress.record.response_id = read_answer_id(content)
     progress.answer_bytes = len(body)
     if accepted.trace is not None:
         accepted.trace.read_answer(content)

@@ -53,7 +53,7 @@ async def read(accepted: Accepted) -> Received:
     replica = ""
     if wire.stores_answers:
         prompt, replica = _check_stored(accepted, values, prompt)
-    if snapshot.config.logs.prompts:
+    if snapshot.config.logs.prompts or snapshot.keeps_journal:
         record.text, record.turns = prompt.text[:MAX_LOGGED_CHARS], prompt.turns
     return Received(accepted, body, model, controls, prompt, replica)
 

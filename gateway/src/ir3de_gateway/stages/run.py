@@ -21,6 +21,7 @@ from ir3de_gateway.stages.choose import choose
 from ir3de_gateway.stages.read import read
 from ir3de_gateway.stages.relay import relay, send_error, send_failure, send_stop
 from ir3de_gateway.stages.values import Accepted, Chosen, Relayed
+from ir3de_gateway.wire.answer_facts import count_cached, find_streamed_id
 from ir3de_gateway.wire.formats import WireFormat, count_usage
 
 R = TypeVar("R")
@@ -104,6 +105,20 @@ def finish(accepted: Accepted) -> None:
         prompt, answer = record.prompt_tokens, record.completion_tokens = count_usage(usage)
         record.cost = expert.config.price.compute_cost(prompt or 0, answer or 0) if expert.has_price else 0.0
     accepted.gateway.observer.observe(record)
+    if accepted.snapshot.keeps_journal and record.decision is not None and accepted.wire.is_sampled:
+        keep_record(accepted)
     if accepted.trace is not None:
         accepted.trace.finish(record, None if expert is None else expert.config, usage)
     progress.relay = None  # one that counts refers to the request, which would keep its router until a collection
+
+
+def keep_record(accepted: Accepted) -> None:
+    """Hand the record of a request that was routed to the journal, with the id of its answer."""
+    progress, record = accepted.progress, accepted.progress.record
+    if progress.response_id:
+        record.response_id = progress.response_id
+    elif progress.relay is not None:
+        record.response_id = find_streamed_id(progress.relay.head, progress.relay.tail)
+    record.cached_tokens = count_cached(progress.usage) if record.cache != "hit" else None
+    if (journal := accepted.gateway.get_journal()) is not None:
+        journal.put(record, accepted.snapshot.router)

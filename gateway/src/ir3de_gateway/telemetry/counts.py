@@ -266,3 +266,26 @@ def build_budget_metrics(keys: KeyRegistry) -> list[Metric]:
                 budget.add_metric((key.name, period), limit)
                 used.add_metric((key.name, period), so_far.shown_cost)
     return [budget, used, is_valid]
+
+
+class JournalMetrics:
+    """What the journal holds too little of, and the feedback on answers."""
+
+    def __init__(self, counts: Counts) -> None:
+        kinds = "Feedback that clients gave, by kind: expert, score, comment, and deleted."
+        self._feedback = counts.add_counter("ir3de_feedback", kinds, "kind")
+        self._lost = counts.add_counter("ir3de_journal_lost", "Requests that could not be kept in the journal.")
+        self._explored = counts.add_counter("ir3de_explored", "Uncertain prompts that another candidate got.", "expert")
+
+    def count_feedback(self, *kinds: str) -> None:
+        """Count what one feedback has."""
+        for kind in kinds:
+            self._feedback[kind] += 1
+
+    def count_lost(self, requests: int) -> None:
+        """Count requests that the journal does not have."""
+        self._lost[()] += requests
+
+    def count_explored(self, expert: str) -> None:
+        """Count a prompt that went to another candidate."""
+        self._explored[expert] += 1

@@ -70,7 +70,7 @@ def _describe_reasons(record: ExchangeRecord) -> dict[str, Any]:
     return found
 
 
-def _shorten_turns(turns: Sequence[str]) -> list[str]:
+def shorten_turns(turns: Sequence[str]) -> list[str]:
     """The part of the last turns that routing reads, as many as fit into `MAX_TEXT_CHARS`."""
     kept, left = list[str](), MAX_TEXT_CHARS
     for text in map(shorten_turn, reversed(turns)):
@@ -105,7 +105,7 @@ def format_decision_line(record: ExchangeRecord, *, price: Price | None = None, 
     if prompts:
         line["text"] = record.text[:MAX_TEXT_CHARS]
         if record.turns:
-            line["turns"] = _shorten_turns(record.turns)
+            line["turns"] = shorten_turns(record.turns)
     return _encode(line)
 
 

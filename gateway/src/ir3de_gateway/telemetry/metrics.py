@@ -20,7 +20,15 @@ from prometheus_client.registry import Collector, CollectorRegistry
 from ir3de import __version__
 from ir3de_gateway.exchange_record import REFUSAL_LABELS, ExchangeRecord, Outcome
 from ir3de_gateway.store.workers import WorkerPlace
-from ir3de_gateway.telemetry.counts import PROCESS_COUNTS, Counter, Counts, Dump, KeyMetrics, build_budget_metrics
+from ir3de_gateway.telemetry.counts import (
+    PROCESS_COUNTS,
+    Counter,
+    Counts,
+    Dump,
+    JournalMetrics,
+    KeyMetrics,
+    build_budget_metrics,
+)
 
 if TYPE_CHECKING:
     from ir3de_gateway.experts.expert import Expert
@@ -83,6 +91,7 @@ class Metrics:
         self._of_experts = ExpertGauges(counts)
         self._process = ProcessMetrics(counts)
         self.replicas = ReplicaMetrics(counts)
+        self.journal = JournalMetrics(counts)
         self._experts: set[str] = set()  # labels that were counted
         self._own: Dump = counts.dump()
         self._published = ""

@@ -48,6 +48,7 @@ _log = logging.getLogger("ir3de.gateway")
 
 _PREFIXES = (  # of paths, and the names of their endpoints
     ("/v1/route", "route"),
+    ("/v1/feedback", "feedback"),
     ("/v1/models", "models"),
     ("/v1/", "other"),
     ("/admin", "admin"),
