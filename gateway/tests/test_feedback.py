@@ -88,7 +88,10 @@ def test_a_thousand_of_one_author_are_one(gateway: Running, folder: Path) -> Non
 
 def test_others_requests_look_as_if_there_were_none(gateway: Running) -> None:
     request_id = route(gateway)
-    foreign, unknown = give(gateway, "bob", request_id=request_id, score=1), give(gateway, "bob", request_id="no", score=1)
+    foreign, unknown = (
+        give(gateway, "bob", request_id=request_id, score=1),
+        give(gateway, "bob", request_id="no", score=1),
+    )
     assert foreign.status == unknown.status == 404
     assert foreign.error["message"].replace(request_id, "no") == unknown.error["message"]
     assert foreign.error["code"] == "request_not_found"
@@ -115,7 +118,7 @@ def test_nobody_gives_feedback_without_a_key(gateway: Running) -> None:
 @pytest.mark.parametrize(
     ("fields", "code", "says"),
     [
-        ({"score": "good"}, "invalid_type", "score: must be a valid number, found \"good\""),
+        ({"score": "good"}, "invalid_type", 'score: must be a valid number, found "good"'),
         ({"score": 2}, "invalid_type", "score: must be less than or equal to 1, found 2"),
         ({"score": True}, "invalid_type", "score: must be a valid number"),
         ({"thumb": "sideways"}, "invalid_type", "thumb: must be 'up' or 'down'"),

@@ -15,6 +15,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,8 @@ _SCHEMA = (
     "comment TEXT, PRIMARY KEY (request, author)) WITHOUT ROWID",
 )
 _DETAILS = tuple(one.name for one in fields(TrafficRecord) if one.name not in (*_COLUMNS, "prompt", "feedback"))
-_DEFAULTS = {one.name: one.default for one in fields(TrafficRecord)}
+_DEFAULTS = tuple(one.default for one in fields(TrafficRecord) if one.name in _DETAILS)
+_get_columns, _get_details = attrgetter(*_COLUMNS), attrgetter(*_DETAILS)
 _INSERT = f"INSERT INTO requests ({', '.join(_COLUMNS)}, details, keep, prompt) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
@@ -273,7 +275,8 @@ class Journal:
 
 def _to_row(record: TrafficRecord) -> tuple[Any, ...]:
     """The row without fields that have their default value, which are most."""
-    details = {name: value for name in _DETAILS if (value := getattr(record, name)) != _DEFAULTS[name]}
+    found = zip(_DETAILS, _get_details(record), _DEFAULTS, strict=True)
+    details = {name: value for name, value, default in found if value != default}
     prompt = record.prompt
     kept = (None, None) if prompt is None else (prompt.keep, prompt.encode())
-    return (*(getattr(record, name) for name in _COLUMNS), json.dumps(details), *kept)
+    return (*_get_columns(record), json.dumps(details), *kept)

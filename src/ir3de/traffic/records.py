@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -41,15 +42,15 @@ class JournalPrompt:
         """The ids of each turn; with `statistics`, without their order and without the turns' limits."""
         arrays = [np.asarray(one, dtype=np.uint32) for one in turns]
         if keep == "statistics":
-            arrays = [np.sort(np.concatenate(arrays))] if arrays else []
+            arrays = [np.sort(arrays[0] if len(arrays) == 1 else np.concatenate(arrays))] if arrays else []
         return cls(keep, (), tuple(arrays))
 
     def encode(self) -> bytes:
         """One JSON list for text. For ids: the length of each turn and the ids, as 32-bit numbers, low byte first."""
         if self.keep == "text":
             return json.dumps(self.turns, ensure_ascii=True).encode()
-        lengths = [len(self.ids), *map(len, self.ids)]
-        return np.concatenate([np.array(lengths, dtype="<u4"), *self.ids]).astype("<u4").tobytes()
+        lengths = struct.pack(f"<{1 + len(self.ids)}I", len(self.ids), *map(len, self.ids))
+        return b"".join([lengths, *(one.astype("<u4", copy=False).tobytes() for one in self.ids)])
 
     @classmethod
     def decode(cls, keep: str, content: bytes) -> JournalPrompt:

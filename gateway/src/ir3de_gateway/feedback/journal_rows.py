@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 
 from ir3de.serving import MAX_TURN_CHARS
 from ir3de.traffic import JournalPrompt, TrafficRecord
-from ir3de_gateway.telemetry.log_lines import MAX_RANKED, shorten_turns
+from ir3de_gateway.telemetry.log_lines import shorten_turns
 
 if TYPE_CHECKING:
     from ir3de import Router
     from ir3de_gateway.config.document import Keep
     from ir3de_gateway.exchange_record import ExchangeRecord
 
+MAX_RANKED = 5  # experts whose probabilities are kept
+DIGITS = 6
 CONVERSATION_BYTES = 12  # of the hash that stands for a conversation
 
 
@@ -33,14 +35,14 @@ def build_row(record: ExchangeRecord, router: Router, keep: Keep) -> TrafficReco
         hash_conversation(record.session, record.key) if record.session else "",
         record.propensity,
         record.arm,
-        decision.confidence,
-        decision.expected_score,
-        decision.in_domain,
+        _round(decision.confidence),
+        _round(decision.expected_score),
+        _round(decision.in_domain),
         decision.abstained,
         record.why,
-        decision.ranking[:MAX_RANKED],
+        tuple((name, round(value, DIGITS)) for name, value in decision.ranking[:MAX_RANKED]),
         status=record.status,
-        seconds=record.total_seconds,
+        seconds=round(record.total_seconds, DIGITS),
         prompt_tokens=record.prompt_tokens,
         cached_tokens=record.cached_tokens,
         completion_tokens=record.completion_tokens,
@@ -56,6 +58,10 @@ def build_prompt(text: str, turns: Sequence[str], router: Router, keep: Keep) ->
         return JournalPrompt.from_text(texts)
     encode, most = router.tokenizer.encode, router.selector.cap
     return JournalPrompt.from_ids(keep, [encode(one, most)[:most] for one in texts])
+
+
+def _round(value: float | None) -> float | None:
+    return None if value is None else round(value, DIGITS)
 
 
 def hash_conversation(session: str, key: str) -> str:

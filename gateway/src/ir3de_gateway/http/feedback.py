@@ -46,7 +46,7 @@ _log = logging.getLogger("ir3de.gateway")
 
 
 class FeedbackRequest(Part):
-    """What a client thinks of an answer. It replaces what the same author said of it before."""
+    """What a client thinks of an answer. It replaces the earlier feedback of the same author."""
 
     model_config = ConfigDict(
         strict=True, json_schema_extra={"oneOf": [{"required": ["request_id"]}, {"required": ["response_id"]}]}
