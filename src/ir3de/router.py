@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
@@ -15,6 +15,7 @@ from ir3de.engines.engine import Counting
 from ir3de.fitting.consulting import USUAL_SHARE, ask_encoder, explain_text, route_texts, start_encoding
 from ir3de.fitting.domain_training import fit_domains
 from ir3de.fitting.domains import Domain, Gift, OutcomeRows, ScorerChoice, check_request, make_rules
+from ir3de.fitting.exchanging import exchange
 from ir3de.fitting.facts import RouterFacts
 from ir3de.fitting.inputs import describe_domain, describe_domains, prepare_lesson, split_by_label
 from ir3de.fitting.loading import load_router
@@ -31,7 +32,7 @@ from ir3de.routing.words import Flips, find_flips
 from ir3de.scorers import Scorer
 from ir3de.scorers.arithmetic import on_device
 from ir3de.selectors import Average, Selector
-from ir3de.statistics import Recipe, Statistics
+from ir3de.statistics import Contribution, Recipe, Statistics
 
 if TYPE_CHECKING:
     from ir3de.corpora import Labelled
@@ -210,6 +211,20 @@ class Router(RouterFacts):
         """
         with self._change:
             self._swap(self._parts.remove((name, *more), contribution, scorer))
+
+    def exchange(
+        self,
+        gone: Mapping[str, Sequence[str]],
+        given: Mapping[str, Sequence[Contribution]],
+        *,
+        scorer: ScorerChoice | None = None,
+    ) -> None:
+        """Take contributions out, by expert and id, and give others, with one fit; see `remove`.
+
+        Without `scorer`, the scorer is chosen again if the fit or tuning chose it.
+        """
+        with self._change:
+            self._swap(exchange(self._parts, gone, given, scorer))
 
     def tune(
         self,

@@ -117,7 +117,7 @@ def _replayed(router: RouterParts) -> Check:
     history = router.history()
     if not history:
         return Check(claim, None, "there is no ledger")
-    there: dict[str, set[str]] = {}
+    there: dict[str, set[tuple[str, str]]] = {}  # ids and digests
     for entry in history:
         change = entry.change
         if change.expert is None:
@@ -126,8 +126,8 @@ def _replayed(router: RouterParts) -> Check:
             there.pop(change.expert, None)
         elif change.given is not None and change.given.id is not None:
             mine = there.setdefault(change.expert, set())
-            (mine.discard if change.action == "remove" else mine.add)(change.given.digest)
-    found = {name: {one.digest for one in given} for name, given in _contributions(router).items()}
+            (mine.discard if change.action == "remove" else mine.add)((change.given.id, change.given.digest))
+    found = {name: {(one.id, one.digest) for one in given} for name, given in _contributions(router).items()}
     wrong = [name for name in found if found[name] != there.get(name, set())]
     return Check(claim, not wrong, f"not so of '{wrong[0]}'" if wrong else f"{sum(map(len, found.values()))} of them")
 
@@ -228,6 +228,7 @@ def _gone(receipt: Entry, router: RouterParts) -> Check:
         there = found is not None and found.digest == change.before
         return Check(claim, not there, "the expert is there again" if there else f"no expert '{change.expert}'")
     given = [(name, one) for name, all_of_it in _contributions(router).items() for one in all_of_it]
+    given = [pair for pair in given if not pair[1].is_feedback or pair[1].id == change.given.id]  # others may agree
     holders = [f"{one.id} of '{name}'" for name, one in given if digest == one.digest or digest in one.parts]
     others = f"not among {_many(len(given), 'contribution')}"
     return Check(claim, not holders, f"it is in {holders[0]}" if holders else others)

@@ -85,7 +85,7 @@ class DomainTraining:
 
     def give(self, parts: RouterParts, gift: Gift, scorer: ScorerChoice) -> RouterParts:
         check_choice(scorer)  # before hours are spent on counting
-        return self._change(parts, self._now(parts).give(gift, self.recipe(gift.name), parts.embedding()), scorer)
+        return self.change(parts, self.now(parts).give(gift, self.recipe(gift.name), parts.embedding()), scorer)
 
     def give_rows(self, parts: RouterParts, rows: OutcomeRows, field: str, *, merge: bool) -> NoReturn:
         self.outcomes()
@@ -94,15 +94,15 @@ class DomainTraining:
         self, parts: RouterParts, names: Sequence[str], contribution: str | None, scorer: ScorerChoice
     ) -> RouterParts:
         check_choice(scorer)
-        now = self._now(parts)
-        left = now.remove_experts(names) if contribution is None else now.remove_part(names[0], contribution)
-        return self._change(parts, left, scorer)
+        now = self.now(parts)
+        left = now.remove_experts(names) if contribution is None else now.remove_parts(names[0], (contribution,))
+        return self.change(parts, left, scorer)
 
-    def _now(self, parts: RouterParts) -> Amendment:
+    def now(self, parts: RouterParts) -> Amendment:
         """What the experts have before a change."""
         return Amendment(self.counted_statistics(parts.embedding()), self.holdings(), ())
 
-    def _change(self, parts: RouterParts, amended: Amendment, scorer: ScorerChoice) -> RouterParts:
+    def change(self, parts: RouterParts, amended: Amendment, scorer: ScorerChoice) -> RouterParts:
         """Fit the changed statistics, with the same scorer and selector or with a new choice."""
         rules, experts = parts.compiled.rules, tuple(amended.statistics)
         default = None if rules.default is None else rules.experts[rules.default]
@@ -139,15 +139,15 @@ class DomainTraining:
         training = cast(DomainTraining, plain.training)
         found = find_taught(plain, training._hold_out(plain), lesson, names)
         if found.contributions:
-            now = training._now(plain)
+            now = training.now(plain)
             for name, one in found.contributions.items():
                 now = now.give(Gift(name, one), self.recipe(name), parts.embedding())
-            plain = training._change(plain, now, scorer or USUAL_CHOICES[self.chosen_by])
+            plain = training.change(plain, now, scorer or USUAL_CHOICES[self.chosen_by])
         return replace(plain, training=replace(cast(DomainTraining, plain.training), teaching=found.report))
 
     def forget_taught(self, parts: RouterParts, scorer: ScorerChoice | None = None) -> RouterParts:
-        now = self._now(parts).remove_taught()
-        return self._change(parts, now, scorer or USUAL_CHOICES[self.chosen_by]) if now.entries else parts
+        now = self.now(parts).remove_taught()
+        return self.change(parts, now, scorer or USUAL_CHOICES[self.chosen_by]) if now.entries else parts
 
     def _follow(self, parts: RouterParts, after: Mapping[str, Statistics]) -> EncodedPrompts | None:
         """The vectors of the prompts after a change; None for a router without an encoder."""
@@ -173,7 +173,7 @@ class DomainTraining:
         return compiled, replace(training, windows=find_windows(fit.statistics, owned), **record)
 
     def tune(self, parts: RouterParts) -> tuple[RouterParts, tuple[Trial, ...]]:
-        now, rules = self._now(parts), parts.compiled.rules
+        now, rules = self.now(parts), parts.compiled.rules
         fit = DomainFit(now.statistics, now.holdings, parts.embedding(), rules, self.background, self.encoded)
         (compiled, training), trials = fit.tune()
         return parts.change(compiled, self._keep_teaching(training), [Change.now("tune")]), trials

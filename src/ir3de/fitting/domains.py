@@ -126,21 +126,25 @@ class Amendment:
             entries += [Change.now("remove", expert=name, given=one, before=gone.digest) for one in given]
         return Amendment(left, self.holdings, entries)
 
-    def remove_part(self, name: str, contribution: str) -> Amendment:
-        """Remove a contribution: the difference of integers is the sum of the others. Their sample is drawn again."""
+    def remove_parts(self, name: str, contributions: Iterable[str]) -> Amendment:
+        """Remove contributions: the difference of integers is the sum of the others. Their sample is drawn again."""
         if name not in self.holdings:
             raise InputError(f"'{name}' has no contributions: its texts were counted here, as one")
-        gone, left = self.holdings[name].without(contribution, name)
-        before, taken = self.statistics[name], gone.statistics()
-        rest = before.without_sample() - taken.without_sample()
-        after = replace(rest, sample=left.sample() if gone.kept else before.sample)
-        entry = Change.now("remove", expert=name, given=gone.given, before=before.digest, after=after.digest)
-        return Amendment({**self.statistics, name: after}, {**self.holdings, name: left}, [*self.entries, entry])
+        left, before = self.holdings[name], self.statistics[name]
+        now, keeps_sample, entries = before.without_sample(), True, list(self.entries)
+        for one in contributions:
+            gone, left = left.without(one, name)
+            rest, keeps_sample = now - gone.statistics().without_sample(), keeps_sample and not gone.kept
+            how: Any = {"expert": name, "given": gone.given, "before": now.digest, "after": rest.digest}
+            entries.append(Change.now("remove", **how))
+            now = rest
+        after = replace(now, sample=before.sample if keeps_sample else left.sample())
+        return Amendment({**self.statistics, name: after}, {**self.holdings, name: left}, entries)
 
     def remove_taught(self) -> Amendment:
         """Remove every contribution that a teacher labelled."""
-        taught = [(name, one.id) for name, own in self.holdings.items() for one in own.contributions if one.is_taught]
-        return reduce(lambda now, one: now.remove_part(*one), taught, self)
+        found = [(name, [one.id for one in own.contributions if one.is_taught]) for name, own in self.holdings.items()]
+        return reduce(lambda now, one: now.remove_parts(*one) if one[1] else now, found, self)
 
 
 def add_statistics(*parts: Statistics | None) -> Statistics | None:

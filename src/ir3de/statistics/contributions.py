@@ -23,6 +23,7 @@ ID_CHARACTERS = 12  # of the digest, which make the id where none is given
 MAX_OWNER_CHARACTERS = 200
 MAX_RECIPE_ENTRIES = 32
 TEACHER = "teacher"  # the entry of a recipe that names the teacher who labelled the prompts
+FEEDBACK = "feedback"  # the entry of a recipe that names the author who labelled requests
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -124,6 +125,18 @@ class Contribution:
         """Whether a teacher labelled the prompts."""
         return TEACHER in self.recipe
 
+    @property
+    def is_feedback(self) -> bool:
+        """Whether the prompts are requests that somebody labelled."""
+        return FEEDBACK in self.recipe
+
+    @property
+    def holds(self) -> tuple[str, ...]:
+        """What may be counted only once. Two people may label the same prompt, and their feedback is equal then."""
+        if self.is_feedback:
+            return (hashlib.sha256(f"{self.digest} {self.id}".encode()).hexdigest(),)
+        return self.digest, *self.parts
+
     def __reduce__(self) -> tuple[type[Contribution], tuple[Any, ...]]:
         """A pickled contribution brings the bytes of its file along."""
         given = {one.name: getattr(self, one.name) for one in fields(self)}
@@ -205,13 +218,13 @@ def find_holders(contributions: Iterable[Contribution], error: str) -> dict[str,
     """Map each digest of statistics to the id of the contribution that holds it. Duplicates raise the error."""
     found: dict[str, str] = {}
     for one in contributions:
-        for digest in (one.digest, *one.parts):
+        for digest in one.holds:
             if digest in found:
                 raise InputError(
                     f"{error} {one.id} holds the statistics {digest[:16]}, which are in contribution "
                     f"{found[digest]}. Nothing is counted twice"
                 )
-        found |= dict.fromkeys((one.digest, *one.parts), one.id)
+        found |= dict.fromkeys(one.holds, one.id)
     return found
 
 

@@ -6,6 +6,7 @@ The corpus is read once, in chunks of a few megabytes, so memory does not grow w
 
 from __future__ import annotations
 
+import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,7 +23,7 @@ from ir3de.errors import InputError
 from ir3de.files.atomic import count_cores
 from ir3de.statistics.compact import WindowRows, freeze, triangle_indices, triangle_size
 from ir3de.statistics.defaults import DEFAULT_WINDOW
-from ir3de.statistics.domain import PromptSums, Statistics, check_threshold, count_pairs
+from ir3de.statistics.domain import BUCKETS, PromptSums, Statistics, check_threshold, count_pairs
 from ir3de.statistics.sample import Sample, hash_text
 from ir3de.statistics.texts import hash_sources, read_text, refuse_table
 
@@ -159,8 +160,43 @@ def count_chunks(chunks: Iterable[Sequence[str]], embedding: Embedding, recipe: 
 def count(texts: Sequence[str], embedding: Embedding, recipe: Recipe) -> Statistics:
     """The statistics of texts that are all in memory."""
     flat, counted = embedding.tokenizer.encode_batch(texts)
-    lengths = counted.astype(np.int64)
-    starts = np.cumsum(lengths) - lengths
+    needs_hashes = recipe.subsample > 1 or recipe.keep_sample
+    hashes = np.array([hash_text(text) if needs_hashes else 0 for text in texts], np.uint32)
+    sources = hash_sources(texts) if recipe.keep_sample else None
+    return _count_flat(flat, counted.astype(np.int64), hashes, sources, embedding, recipe)
+
+
+def count_ids(prompts: Sequence[npt.NDArray[np.uint32]], embedding: Embedding, recipe: Recipe) -> Statistics:
+    """The statistics of prompts whose token ids are known, in their order. Equal ids have equal hashes."""
+    flat, lengths = _lay_out(prompts)
+    hashes = np.array([zlib.crc32(ids.astype("<u4").tobytes()) for ids in prompts], np.uint32)
+    return _count_flat(flat, lengths, hashes, None, embedding, recipe)
+
+
+def count_unordered_ids(prompts: Sequence[npt.NDArray[np.uint32]], embedding: Embedding, window: int) -> Statistics:
+    """The same where the order of the ids is not known: a prompt is one window, without pairs and without a sample."""
+    flat, lengths = _lay_out(prompts)
+    starts, some = np.cumsum(lengths) - lengths, lengths > 0
+    none = np.zeros(BUCKETS, np.int64)
+    sums = _sum_windows(flat, [(1, starts[some], lengths[some])], none, embedding, window)
+    return _build(len(prompts), flat, sums, None, embedding)
+
+
+def _lay_out(prompts: Sequence[npt.NDArray[np.uint32]]) -> tuple[npt.NDArray[np.uint32], Indices]:
+    """The ids of all prompts end to end, and their lengths."""
+    lengths = np.array([len(ids) for ids in prompts], np.int64)
+    return np.concatenate([np.zeros(0, np.uint32), *prompts]).astype(np.uint32, copy=False), lengths
+
+
+def _count_flat(
+    flat: npt.NDArray[np.uint32],
+    lengths: Indices,
+    hashes: npt.NDArray[np.uint32],
+    sources: npt.NDArray[np.uint32] | None,
+    embedding: Embedding,
+    recipe: Recipe,
+) -> Statistics:
+    prompts, starts = len(lengths), np.cumsum(lengths) - lengths
     if recipe.cap is not None:
         inside = np.arange(len(flat)) - np.repeat(starts, lengths) < recipe.cap
         flat, starts, lengths = _keep_tokens(inside, flat, lengths)
@@ -169,16 +205,14 @@ def count(texts: Sequence[str], embedding: Embedding, recipe: Recipe) -> Statist
     if recipe.left_out:
         kept = np.unpackbits(np.frombuffer(recipe.left_out, np.uint8), count=embedding.vocabulary_size) == 0
         flat, starts, lengths = _keep_tokens(kept[flat], flat, lengths)
-    needs_hashes = recipe.subsample > 1 or recipe.keep_sample
-    hashes = np.array([hash_text(text) if needs_hashes else 0 for text in texts], np.uint32)
     sums = sample = None
     if recipe.keep_sample:
-        sample = Sample.draw(hashes, flat, starts, lengths, recipe.subsample, hash_sources(texts))
+        sample = Sample.draw(hashes, flat, starts, lengths, recipe.subsample, sources)
     if recipe.prompt_sums:
         first, size, _ = draw_windows(hashes, starts, lengths, lengths, recipe.window, recipe.subsample)
         pairs = count_pairs(flat, starts, lengths)
         sums = _sum_windows(flat, [(recipe.subsample, first, size)], pairs, embedding, recipe.window)
-    return _build(len(texts), flat, sums, sample, embedding)
+    return _build(prompts, flat, sums, sample, embedding)
 
 
 def recount(sample: Sample, embedding: Embedding, window: int, *, prompt_sums: bool = True) -> Statistics:

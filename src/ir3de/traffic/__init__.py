@@ -6,10 +6,30 @@ from ir3de.files.package import export_lazily
 
 if TYPE_CHECKING:
     from ir3de.traffic.journal import Journal, Selection
+    from ir3de.traffic.learning import Forgetting, Learning, forget, learn
     from ir3de.traffic.records import Feedback, JournalPrompt, TrafficRecord
+    from ir3de.traffic.sources import Source, SourcePattern
 else:
     __getattr__, __dir__ = export_lazily(
-        __name__, {"journal": "Journal Selection", "records": "Feedback JournalPrompt TrafficRecord"}
+        __name__,
+        {
+            "journal": "Journal Selection",
+            "learning": "Forgetting Learning forget learn",
+            "records": "Feedback JournalPrompt TrafficRecord",
+            "sources": "Source SourcePattern",
+        },
     )
 
-__all__ = ["Feedback", "Journal", "JournalPrompt", "Selection", "TrafficRecord"]
+__all__ = [
+    "Feedback",
+    "Forgetting",
+    "Journal",
+    "JournalPrompt",
+    "Learning",
+    "Selection",
+    "Source",
+    "SourcePattern",
+    "TrafficRecord",
+    "forget",
+    "learn",
+]

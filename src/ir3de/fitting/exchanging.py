@@ -1,0 +1,33 @@
+"""Many contributions come and go with one fit, as feedback does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ir3de.errors import InputError
+from ir3de.fitting.domain_training import USUAL_CHOICES, DomainTraining
+from ir3de.fitting.domains import Gift, ScorerChoice, check_choice, require_experts
+from ir3de.fitting.parts import RouterParts
+from ir3de.statistics.contributions import Contribution
+
+
+def exchange(
+    parts: RouterParts,
+    gone: Mapping[str, Sequence[str]],
+    given: Mapping[str, Sequence[Contribution]],
+    scorer: ScorerChoice | None,
+) -> RouterParts:
+    """The parts without the contributions of these ids, and with the given ones; by expert."""
+    training = parts.training
+    if not isinstance(training, DomainTraining):
+        raise InputError("this router was fitted from outcomes: it has no contributions to exchange")
+    require_experts((*gone, *given), parts.compiled.experts)
+    choice = USUAL_CHOICES[training.chosen_by] if scorer is None else scorer
+    check_choice(choice)
+    now = training.now(parts)
+    for name, ids in gone.items():
+        now = now.remove_parts(name, ids) if ids else now
+    for name, contributions in given.items():
+        gift = Gift(name, tuple(contributions))
+        now = now.give(gift, training.recipe(name), parts.embedding()) if contributions else now
+    return training.change(parts, now, choice) if now.entries else parts
