@@ -19,6 +19,7 @@ from ir3de.cli.commands import (
     encoder,
     evaluate,
     explain,
+    feedback,
     fit,
     import_routes,
     inspect,
@@ -45,6 +46,7 @@ SECTIONS = {
     ),
     "Use it": (route.route, explain.explain, evaluate.evaluate, report.report, inspect.inspect),
     "Serve it": ("serve", "config", "keys"),  # commands of ir3de-gateway
+    "Learn from traffic": (feedback.feedback,),
     "Share the work": (collect.collect, collect.merge, embedding.embedding, encoder.encoder),
     "Audit it": (audit.ledger, audit.receipt, audit.verify),
     "Set up": (doctor.completion,),

@@ -13,7 +13,7 @@ TYPE_CHECKING = False  # see `files.package`
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from ir3de import corpora, engines, evaluation, policies, scorers, selectors, statistics
+    from ir3de import corpora, engines, evaluation, policies, scorers, selectors, statistics, traffic
     from ir3de.corpora import examples, labelled, labels, repeats
     from ir3de.embedding import copies, huggingface, multilingual, readers
     from ir3de.engines import shards
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ir3de.statistics import contributions, sample
 
 PACKAGES = {
-    "": "corpora engines evaluation policies scorers selectors statistics",
+    "": "corpora engines evaluation policies scorers selectors statistics traffic",
     ".corpora": "examples labelled labels repeats",
     ".embedding": "copies huggingface multilingual readers",
     ".engines": "shards",

@@ -203,9 +203,13 @@ class Journal:
             with self._transaction():
                 self._database.execute(f"DELETE FROM feedback WHERE request IN ({numbers})", values)
                 deleted = self._database.execute(f"DELETE FROM requests WHERE number IN ({numbers})", values).rowcount
-            with suppress(sqlite3.OperationalError):  # a reader is active: the next checkpoint empties the log
-                self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            self._empty_log()
         return deleted
+
+    def _empty_log(self) -> None:
+        """Overwrite deleted rows in the file itself, and take them out of the log that SQLite writes first."""
+        with suppress(sqlite3.OperationalError):  # a reader is active: the next checkpoint does it
+            self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     # feedback ---------------------------------------------------------------------------------------------------
 
@@ -243,6 +247,25 @@ class Journal:
         with self._explain("written"):
             query = "DELETE FROM feedback WHERE request = ? AND author = ?"
             return self._database.execute(query, (number, author)).rowcount == 1
+
+    def count_feedback(self, author: str, selection: Selection = ALL) -> int:
+        """How often that author gave feedback on these requests."""
+        where, values = self._of_author(author, selection)
+        with self._explain("read"):
+            (number,) = self._database.execute(f"SELECT count(*) FROM feedback WHERE {where}", values).fetchone()
+        return int(number)
+
+    def delete_author(self, author: str, selection: Selection = ALL) -> int:
+        """Delete all feedback of an author on these requests, and overwrite it; returns how much there was."""
+        where, values = self._of_author(author, selection)
+        with self._explain("changed"):
+            deleted = self._database.execute(f"DELETE FROM feedback WHERE {where}", values).rowcount
+            self._empty_log()
+        return deleted
+
+    def _of_author(self, author: str, selection: Selection) -> tuple[str, list[Any]]:
+        where, values = selection.build_where()
+        return f"author = ? AND request IN (SELECT number FROM requests WHERE {where})", [author, *values]
 
     def _require(self, request_id: str, key: str | None) -> int:
         number = self._find_number(request_id, key)
