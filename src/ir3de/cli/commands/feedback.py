@@ -142,7 +142,7 @@ def forget(chosen: Chosen, takes_all: bool, yes: bool, out: Output) -> None:
     """Delete requests with their feedback, and overwrite them in the file.
 
     With --key, feedback that this key gave on requests of others is deleted, too: nothing of the key is left in the
-    journal. Logs, and routers that have learnt from the journal, are not changed: `ir3de forget` is for routers.
+    journal. Logs, and routers that have learnt from the journal, are not changed: `ir3de forget` is for those.
 
     \b
     Example:
