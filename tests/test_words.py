@@ -21,7 +21,7 @@ AVOIDED = {
     r"\bhangs? up\b": "close, cancel",
     r"\b(left|leave|leaves) alone\b": "skip, cool down",
     r"(?<!there )\bis no\b(?! (longer|more))": "is not a",
-    r"\bforget(?=\w)(?!ting learn)": "drop, expire",  # `forget` itself is a command
+    r"\bforget(?=[a-z])(?!ting learn|ting\b)": "drop, expire",  # `forget` itself is a command
     r"(?<![`'\".])\b(says|said|saying)\b": "reports, names",
     r"\bwish(es)?\b": "option, request",
     r"\bkeeper\b": "owner, replica",
