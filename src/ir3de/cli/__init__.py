@@ -23,6 +23,7 @@ from ir3de.cli.commands import (
     fit,
     import_routes,
     inspect,
+    learn,
     policy,
     report,
     route,
@@ -46,7 +47,7 @@ SECTIONS = {
     ),
     "Use it": (route.route, explain.explain, evaluate.evaluate, report.report, inspect.inspect),
     "Serve it": ("serve", "config", "keys"),  # commands of ir3de-gateway
-    "Learn from traffic": (feedback.feedback,),
+    "Learn from traffic": (feedback.feedback, learn.learn, learn.forget),
     "Share the work": (collect.collect, collect.merge, embedding.embedding, encoder.encoder),
     "Audit it": (audit.ledger, audit.receipt, audit.verify),
     "Set up": (doctor.completion,),

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ir3de.routing import explanation, html
     from ir3de.scorers import arithmetic, registry
     from ir3de.statistics import contributions, sample
+    from ir3de.traffic import journal, learning
 
 PACKAGES = {
     "": "corpora engines evaluation policies scorers selectors statistics traffic",
@@ -35,6 +36,7 @@ PACKAGES = {
     ".routing": "explanation html",
     ".scorers": "arithmetic registry",
     ".statistics": "contributions sample",
+    ".traffic": "journal learning",
 }
 PATHS = {name: f"ir3de{package}.{name}" for package, names in PACKAGES.items() for name in names.split()}
 

@@ -267,6 +267,25 @@ class Journal:
         where, values = selection.build_where()
         return f"author = ? AND request IN (SELECT number FROM requests WHERE {where})", [author, *values]
 
+    def delete_labels(
+        self,
+        *,
+        author: str | None = None,
+        key: str | None = None,
+        since: float | None = None,
+        until: float | None = None,
+    ) -> int:
+        """Delete the feedback that an author gave or that requests of a key got, in that time; returns how much."""
+        whose = [("author = ?", author), ("request IN (SELECT number FROM requests WHERE key = ?)", key)]
+        some = [(text, value) for text, value in whose if value is not None]
+        when = [(text, value) for text, value in (("time >= ?", since), ("time < ?", until)) if value is not None]
+        where = " AND ".join([f"({' OR '.join(text for text, _ in some) or '1'})", *(text for text, _ in when)])
+        with self._explain("changed"):
+            values = [value for _, value in (*some, *when)]
+            deleted = self._database.execute(f"DELETE FROM feedback WHERE {where}", values).rowcount
+            self._empty_log()
+        return deleted
+
     def _require(self, request_id: str, key: str | None) -> int:
         number = self._find_number(request_id, key)
         if number is None:

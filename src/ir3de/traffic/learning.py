@@ -18,7 +18,7 @@ from ir3de.evaluation.intervals import Estimate, estimate_difference, estimate_s
 from ir3de.fitting.domains import ScorerChoice
 from ir3de.router import Router
 from ir3de.statistics.contributions import Contribution
-from ir3de.traffic.journal import Journal
+from ir3de.traffic.journal import Journal, Selection
 from ir3de.traffic.labels import (
     Contradiction,
     Label,
@@ -241,3 +241,17 @@ def _prove(
 def _require_domains(router: Router) -> None:
     if router.kind != "domains":
         raise InputError("this router was fitted from outcomes: it learns from scores, not from labels")
+
+
+def forget_in_journal(journal: Journal, pattern: SourcePattern) -> tuple[int, int]:
+    """Delete what the sources are in a journal: how many requests, and how much feedback.
+
+    The requests of a key are deleted with all feedback on them. Of an author or a day, only the feedback is.
+    """
+    since, until = pattern.times
+    who: dict[str, str] = {"author": pattern.name} if pattern.kind in ("author", "key") else {}
+    who |= {"key": pattern.name} if pattern.kind == "key" else {}
+    labels = journal.delete_labels(**who, since=since, until=until)
+    if pattern.kind != "key":
+        return 0, labels
+    return journal.delete(Selection(key=pattern.name, since=since, until=until)), labels
