@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from ir3de.traffic.journal import Journal, Selection
     from ir3de.traffic.learning import Forgetting, Learning, forget, learn
     from ir3de.traffic.records import Feedback, JournalPrompt, TrafficRecord
+    from ir3de.traffic.sequential import SequentialTest, TrialReport, run_test
     from ir3de.traffic.sources import Source, SourcePattern
 else:
     __getattr__, __dir__ = export_lazily(
@@ -16,6 +17,7 @@ else:
             "journal": "Journal Selection",
             "learning": "Forgetting Learning forget learn",
             "records": "Feedback JournalPrompt TrafficRecord",
+            "sequential": "SequentialTest TrialReport run_test",
             "sources": "Source SourcePattern",
         },
     )
@@ -27,9 +29,12 @@ __all__ = [
     "JournalPrompt",
     "Learning",
     "Selection",
+    "SequentialTest",
     "Source",
     "SourcePattern",
     "TrafficRecord",
+    "TrialReport",
     "forget",
     "learn",
+    "run_test",
 ]
