@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 Outcome = Literal["ok", "client_error", "upstream_error", "unavailable", "cancelled", "broken_stream", "failed"]
 
+Arm = Literal["", "live", "explore"]
+
 Handover = tuple[str, str, str]  # a request was forwarded: from an expert that failed, to another, and the reason
 REFUSAL_LABELS = ("endpoint", "capability", "translation", "context", "key", "request", "price")
 
@@ -44,7 +46,7 @@ class ExchangeRecord:
     expected_score: float | None = None  # instead of the confidence, if an outcome router decided
     margin: float | None = None
     router: str = ""  # hash of the artifact that decided
-    why: str = ""  # "" routed; otherwise "asked by name", "pinned", "shadow", "skip", "abstained", "refused"
+    why: str = ""  # "" routed; otherwise "asked by name", "pinned", "shadow", "explore", "skip", "abstained", "refused"
     instead: Instead = NOT_INSTEAD  # why another expert answered than the decided one
     reason: TurnReason | None = None  # of a chat with several turns: which one decided, and why
     text: str = ""  # what was routed on, if the decision log or the journal has prompts
@@ -53,7 +55,7 @@ class ExchangeRecord:
     model: str = ""  # what its endpoint calls the model
     session: str = ""
     propensity: float = 1.0  # the probability with which the expert was chosen for this prompt
-    arm: Literal["", "live", "explore"] = ""  # who chose, where chance decided
+    arm: Arm = ""  # who chose, where chance decided
     stream: bool = False
     status: int = 0  # sent to the client
     outcome: Outcome = "ok"

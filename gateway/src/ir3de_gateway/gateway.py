@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import tempfile
 import threading
 from collections.abc import Callable
@@ -29,6 +30,7 @@ from ir3de_gateway.telemetry.observer import Observer
 from ir3de_gateway.telemetry.tracing import Tracing
 from ir3de_gateway.transport.pool import HttpTransport
 
+SECRET_BYTES = 16
 DELETE_INTERVAL_S = 60.0  # between two deletions of old requests from the journal
 
 
@@ -45,6 +47,7 @@ class Gateway:
         self.live = LiveSnapshot(snapshot)
         self.config_path = config_path
         self.opened_at = int(time())
+        self.secret = os.urandom(SECRET_BYTES)  # of this run: clients cannot foresee which prompts are explored
         self._background: list[asyncio.Task[None]] = []
         self._temporary_state: tempfile.TemporaryDirectory[str] | None = None
         server, pinning = snapshot.config.server, snapshot.config.routing.pinning

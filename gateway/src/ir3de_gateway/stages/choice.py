@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 MAX_INLINE_TURNS = 100  # routed in the event loop, within a few milliseconds; longer chats in a thread
 MAX_INLINE_CHARS = 100_000  # of all turns
 DEFAULT = "default expert"
-_SET = ("pinned", "shadow")  # the first expert is set, whatever the router decides
+EXPLORE = "explore"
+_SET = ("pinned", "shadow", EXPLORE)  # the first expert is set, whatever the router decides
 
 
 class Prompt(NamedTuple):

@@ -25,6 +25,7 @@ from ir3de_gateway.requests.json_body import offload
 from ir3de_gateway.stages.charge import reserve_usage
 from ir3de_gateway.stages.choice import (
     DEFAULT,
+    EXPLORE,
     MAX_INLINE_TURNS,
     Candidates,
     Choice,
@@ -39,6 +40,7 @@ from ir3de_gateway.stages.choice import (
 )
 from ir3de_gateway.stages.consult import consult as consult_encoder
 from ir3de_gateway.stages.consult import is_unsure
+from ir3de_gateway.stages.explore import draw_number, explore
 from ir3de_gateway.stages.read import read_prompt
 from ir3de_gateway.stages.values import Chosen, Received
 from ir3de_gateway.store.pins import StoredPins, build_unknown_error
@@ -64,13 +66,26 @@ async def choose(received: Received) -> Chosen:
     elif snapshot.router.opinion is not None and model in RESERVED and not prompt.turns:
         routed = await _route_with_encoder(received)
     choice = choose_expert(snapshot, model, prompt, controls, accepted.gateway.pins, routed)
+    if share := snapshot.config.routing.explore:
+        choice = _explore(received, choice, share)
     accepted.progress.add_choice(choice)
     if choice.build_rejection is not None:
         raise choice.build_rejection()
     if accepted.lease is not None:
         reserve_usage(received, accepted.lease, choice)
-    session = controls.session if choice.routed is not None and choice.why != "shadow" else ""
+    session = controls.session if choice.routed is not None and choice.why not in ("shadow", EXPLORE) else ""
     return Chosen(accepted, choice, OutgoingBody.from_request(accepted.wire, body), replica, session)
+
+
+def _explore(received: Received, choice: Choice, share: float) -> Choice:
+    """The choice, or that of another candidate; the record gets the chance of it."""
+    accepted, prompt = received.accepted, received.prompt
+    draw = draw_number(accepted.gateway.secret, accepted.request_id, prompt.text)
+    record = accepted.progress.record
+    choice, record.propensity, record.arm = explore(choice, prompt, share, draw)
+    if record.arm == EXPLORE:
+        accepted.gateway.observer.metrics.journal.count_explored(choice.first.name)
+    return choice
 
 
 async def _route_with_encoder(received: Received) -> Routed:

@@ -100,6 +100,8 @@ def format_decision_line(record: ExchangeRecord, *, price: Price | None = None, 
         "prompt_tokens": record.prompt_tokens, "completion_tokens": record.completion_tokens, "cost": record.cost,
         **({"key": record.key} if record.key else {}),
     }  # fmt: skip
+    if record.arm:
+        line |= {"propensity": _round(record.propensity), "arm": record.arm}
     if price is not None:
         line["price"] = {"input_per_1m": price.input_per_1m, "output_per_1m": price.output_per_1m}
     if prompts:

@@ -39,7 +39,7 @@ NO_EXPERT = "none"  # the label for names that are not experts
 OUTCOMES = get_args(Outcome)
 REASONS = (  # of fallbacks, and of answers of another expert
     "connect", "timeout", "408", "429", "5xx", "busy", "resting", "cooling", "garbage", "broken", "resources", "other",
-    *REFUSAL_LABELS, "pinned", "shadow",
+    *REFUSAL_LABELS, "pinned", "shadow", "explore",
 )  # fmt: skip
 STATUS_CLASSES = ("none", "1xx", "2xx", "3xx", "4xx", "5xx", "none", "none", "none", "none")  # none was sent
 MIN_QUEUE_S = 0.001  # a request that got a place at once did not wait
