@@ -128,7 +128,7 @@ class Routing(Part):
     threshold: float | None = Field(None, ge=0, le=1)
     """Abstain below this confidence; by default the router's own threshold."""
     explore: float = Field(0.0, ge=0, le=0.5)
-    """Share of the uncertain prompts that another candidate of the router answers, so that scores tell how good the
+    """Share of the uncertain prompts that another candidate of the router answers, so that scores show how good the
     others would be; 0.01 is recommended where feedback is kept."""
     fallbacks: int = Field(2, ge=0, le=100)
     """Other experts to try when the first one fails."""

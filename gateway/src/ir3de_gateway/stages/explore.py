@@ -1,6 +1,6 @@
 """Exploration: a share of the uncertain prompts goes to another candidate, and the chance of each choice is recorded.
 
-Without it, a log tells of the chosen expert alone, and whether another would have done better remains unknown. Only
+Without it, a log shows the chosen expert alone, and whether another would have done better remains unknown. Only
 choices of the router are explored. A client that names an expert, a pinned conversation, a loop of tools and a prompt
 that is out of domain get the expert that they would get anyway.
 """

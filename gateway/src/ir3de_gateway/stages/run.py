@@ -119,7 +119,7 @@ def keep_record(accepted: Accepted) -> None:
         record.response_id = progress.response_id
     elif progress.relay is not None:
         record.response_id = find_streamed_id(progress.relay.head, progress.relay.tail)
-    if record.fallbacks:  # whoever was chosen first, a failure decided
+    if record.fallbacks:  # a failure decided, and not chance
         record.propensity, record.arm = 1.0, ""
     record.cached_tokens = count_cached(progress.usage) if record.cache != "hit" else None
     if (journal := accepted.gateway.get_journal()) is not None:
