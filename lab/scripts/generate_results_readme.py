@@ -75,6 +75,7 @@ COMMANDS = {  # every raw file beside the settings: what makes it, and the page 
     "transports.json": ("python -m ir3de_lab.benchmarks.transports --save results/transports.json", "transports.md"),
     "trust.json": ("ir3de bench trust --minutes 60 --save results/trust.json", "reliability.md"),
     "languages.json": ("ir3de bench languages --data DIR/sib200 --save results/languages.json", "languages.md"),
+    "living_canary.json": ("ir3de bench living --data DIR --only canary --save results", "candidates.md"),
     "unknowns.json": ("ir3de bench unknowns --data DIR --save results/unknowns.json", "confidence.md"),
     "novelty.json": ("ir3de bench novelty --data DIR --save results/novelty.json", "confidence.md"),
     "outcome_routing.json": (

@@ -15,6 +15,7 @@ from ir3de.cli.commands import (
     collect,
     demo,
     doctor,
+    drift,
     embedding,
     encoder,
     evaluate,
@@ -47,7 +48,7 @@ SECTIONS = {
     ),
     "Use it": (route.route, explain.explain, evaluate.evaluate, report.report, inspect.inspect),
     "Serve it": ("serve", "config", "keys"),  # commands of ir3de-gateway
-    "Learn from traffic": (feedback.feedback, learn.learn, learn.forget),
+    "Learn from traffic": (feedback.feedback, learn.learn, learn.forget, drift.drift),
     "Share the work": (collect.collect, collect.merge, embedding.embedding, encoder.encoder),
     "Audit it": (audit.ledger, audit.receipt, audit.verify),
     "Set up": (doctor.completion,),

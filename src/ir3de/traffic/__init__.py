@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from ir3de.files.package import export_lazily
 
 if TYPE_CHECKING:
+    from ir3de.traffic.drift import Alarm, DriftMonitor, Observation, observe_record
     from ir3de.traffic.journal import Journal, Selection
     from ir3de.traffic.learning import Forgetting, Learning, forget, learn
     from ir3de.traffic.records import Feedback, JournalPrompt, TrafficRecord
@@ -14,6 +15,7 @@ else:
     __getattr__, __dir__ = export_lazily(
         __name__,
         {
+            "drift": "Alarm DriftMonitor Observation observe_record",
             "journal": "Journal Selection",
             "learning": "Forgetting Learning forget learn",
             "records": "Feedback JournalPrompt TrafficRecord",
@@ -23,11 +25,14 @@ else:
     )
 
 __all__ = [
+    "Alarm",
+    "DriftMonitor",
     "Feedback",
     "Forgetting",
     "Journal",
     "JournalPrompt",
     "Learning",
+    "Observation",
     "Selection",
     "SequentialTest",
     "Source",
@@ -36,5 +41,6 @@ __all__ = [
     "TrialReport",
     "forget",
     "learn",
+    "observe_record",
     "run_test",
 ]

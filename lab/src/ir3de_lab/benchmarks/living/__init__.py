@@ -15,6 +15,7 @@ from ir3de_lab.benchmarks.measurement import Figure
 
 FIGURES = {
     "canary": "a candidate is stopped or promoted by the sequential test",
+    "drift": "a new domain in the traffic is noticed, and false alarms are rare",
 }
 
 Note = Callable[[str], None]
