@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ir3de.routing import explanation, html
     from ir3de.scorers import arithmetic, registry
     from ir3de.statistics import contributions, sample
-    from ir3de.traffic import drift_report, journal, learning
+    from ir3de.traffic import drift_report, imports, journal, learning
 
 PACKAGES = {
     "": "corpora engines evaluation policies scorers selectors statistics traffic",
@@ -36,7 +36,7 @@ PACKAGES = {
     ".routing": "explanation html",
     ".scorers": "arithmetic registry",
     ".statistics": "contributions sample",
-    ".traffic": "drift_report journal learning",
+    ".traffic": "drift_report imports journal learning",
 }
 PATHS = {name: f"ir3de{package}.{name}" for package, names in PACKAGES.items() for name in names.split()}
 

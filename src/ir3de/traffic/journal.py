@@ -14,7 +14,7 @@ import json
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import astuple, dataclass, fields, replace
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -240,6 +240,14 @@ class Journal:
         row = (number, feedback.author, feedback.time, feedback.expert, feedback.score, feedback.comment)
         with self._explain("written"):
             self._database.execute("INSERT OR REPLACE INTO feedback VALUES (?, ?, ?, ?, ?, ?)", row)
+
+    def put_all(self, given: Iterable[tuple[str, Feedback]]) -> int:
+        """Write feedback on many requests, all or none, except for requests that are not there; returns how much."""
+        rows = [(self._find_number(request_id, None), one) for request_id, one in given]
+        values = [(number, *astuple(one)) for number, one in rows if number is not None]
+        with self._explain("written"), self._transaction():
+            self._database.executemany("INSERT OR REPLACE INTO feedback VALUES (?, ?, ?, ?, ?, ?)", values)
+        return len(values)
 
     def delete_feedback(self, request_id: str, author: str, *, key: str | None = None) -> bool:
         """Delete an author's feedback on a request; whether there was any."""

@@ -7,9 +7,10 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from time import time
 from typing import IO, TYPE_CHECKING, Any
 
 import click
@@ -17,7 +18,7 @@ import click
 from ir3de.cli import lib
 from ir3de.cli.formats import FAINT, line
 from ir3de.cli.options import force_option, gather_options, output_options, refuse_existing
-from ir3de.cli.output import MOST_ROWS, Block, Output, Result, hint, table
+from ir3de.cli.output import MOST_ROWS, Block, Output, Result, facts, hint, table
 from ir3de.errors import InputError
 
 if TYPE_CHECKING:
@@ -162,6 +163,39 @@ def forget(chosen: Chosen, takes_all: bool, yes: bool, out: Output) -> None:
         requests = journal.delete(selection)
     document = {"folder": str(chosen.folder), "requests": requests, "feedback": given}
     out.show(document, [Result(line(("deleted ", ""), (what, "bold")))])
+
+
+@feedback.command("import")
+@click.option("--from", "folder", type=click.Path(path_type=Path), required=True, metavar="FOLDER",
+              help="The feedback folder; it is made if there is none.")  # fmt: skip
+@click.argument("source", metavar="FILE", type=click.Path(path_type=Path))
+@click.option("--author", metavar="NAME", help="Who gave it, instead of who the file names.")
+@click.option("--best", type=click.FloatRange(min=0, min_open=True), default=1.0, show_default=True, metavar="NUMBER",
+              help="The score of a perfect answer, such as 5; the worst is 0.")  # fmt: skip
+@output_options
+def import_file(folder: Path, source: Path, author: str | None, best: float, out: Output) -> None:
+    """Bring feedback of other tools into a journal.
+
+    FILE is a table (.csv, .jsonl, .json, .parquet) of labels (text, expert; also source and time), of scores of
+    Langfuse (traceId, name, value, comment), of OpenTelemetry's events gen_ai.evaluation.result, or of spend logs of
+    LiteLLM (request_id, model, spend). Labels and spend logs bring requests of their own, with their texts. Scores must
+    be about requests of the journal, by the id of the request or of its answer. Imported again, a file changes nothing.
+
+    \b
+    Example:
+      ir3de feedback import --from feedback labels.csv
+      ir3de feedback import --from feedback scores.json --best 5
+    """
+    with lib.traffic.Journal.create(folder) as journal:
+        report = lib.imports.import_feedback(journal, source, author=author, best=best, now=time())
+    found = {"requests added": report.requests, "feedback": report.feedback, "requests known already": report.known,
+             "unmatched": report.unmatched, "wrong": report.wrong}  # fmt: skip
+    rows = [(name, f"{count:,}") for name, count in found.items() if count or name == "feedback"]
+    title = line((f"{report.rows:,} rows", "bold"), (f" of {source}: {report.kind}", ""))
+    left_out = [line((f"left out: {text}", FAINT)) for text in report.examples]
+    out.show(asdict(report), [Result(title), facts(rows), *left_out])
+    if report.rows == report.unmatched + report.wrong:
+        raise InputError(f"nothing of {source} could be imported: {report.examples[0]}")
 
 
 # the journal --------------------------------------------------------------------------------------------------------

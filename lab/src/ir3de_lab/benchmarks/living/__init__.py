@@ -14,6 +14,7 @@ from typing import Any, Protocol, cast
 from ir3de_lab.benchmarks.measurement import Figure
 
 FIGURES = {
+    "cost": "what the journal costs a request to the gateway",
     "canary": "a candidate is stopped or promoted by the sequential test",
     "drift": "a new domain in the traffic is noticed, and false alarms are rare",
 }
