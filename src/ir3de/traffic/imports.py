@@ -69,11 +69,11 @@ def import_feedback(
     report, rows = ImportReport(kind), chain([first], rows)
     while batch := list(islice(rows, BATCH_ROWS)):
         report.rows += len(batch)
-        _write(journal, list(_understand(batch, partial_read(read, author, best, now), report)), report)
+        _write(journal, list(_understand(batch, _bind(read, author, best, now), report)), report)
     return report
 
 
-def partial_read(
+def _bind(
     read: Callable[[Fields, float, float], Item], author: str | None, best: float, now: float
 ) -> Callable[[Fields], Item]:
     """The reader of one kind of row, with the options of the import."""
@@ -201,7 +201,7 @@ def _read_label(row: Fields, best: float, now: float) -> Item:
 def _read_score(row: Fields, best: float, now: float) -> Item:
     """A score of Langfuse: of its API, or a row of its CSV export."""
     given = {_simplify(name): value for name, value in row.items()}
-    subject = given.get("subject") if isinstance(given.get("subject"), dict) else {}
+    subject = about if isinstance(about := given.get("subject"), dict) else {}
     named = (given.get("traceid"), given.get("observationid"), subject.get("traceId"), subject.get("id"))
     ids = tuple(str(one) for one in named if one)
     if not ids:
