@@ -270,7 +270,7 @@ def _build_feedback(author: str, moment: float, name: str, value: object, commen
 def _read_number(value: object, what: str) -> float:
     with suppress(TypeError, ValueError):
         number = _TRUTH.get(str(value).lower())
-        number = float(value) if number is None else number  # type: ignore[arg-type] # what is no number raises
+        number = float(value) if number is None else number  # type: ignore[arg-type] # anything else raises
         if abs(number) != float("inf") and number == number:
             return number
     raise WrongRowError(f"{what} is {value!r:.80}, not a number")
@@ -278,7 +278,7 @@ def _read_number(value: object, what: str) -> float:
 
 def _read_count(value: object) -> int | None:
     with suppress(TypeError, ValueError):
-        return max(0, int(value))  # type: ignore[call-overload,no-any-return] # what is no number raises
+        return max(0, int(value))  # type: ignore[call-overload,no-any-return] # anything else raises
     return None
 
 
