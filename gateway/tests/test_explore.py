@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
+from configurations import GOOD, parsed
 from ir3de.traffic import Journal, TrafficRecord
 from ir3de_gateway.requests.client import NO_CONTROLS
 from ir3de_gateway.stages.choice import Choice, Prompt
 from ir3de_gateway.stages.choose import choose_expert
 from ir3de_gateway.stages.explore import draw_number, explore, list_others
+from ir3de_gateway.validation import check_consistency
 from raw_sockets import ask, chat
 from running_gateway import QUESTIONS, Running, failing, running
 
@@ -138,3 +140,9 @@ def test_without_the_option_chance_plays_no_part(tmp_path: Path) -> None:
         experts = {ask(gateway.url, chat(UNCERTAIN)).headers["x-ir3de-expert"] for _ in range(20)}
         assert len(experts) == 1
         assert {(row.propensity, row.arm) for row in rows_of(gateway, tmp_path).values()} == {(1.0, "")}
+
+
+def test_validation_warns_of_exploring_for_nothing() -> None:
+    for feedback, wanted in (("", ["routing.explore"]), ("feedback: {folder: kept}\n", [])):
+        found = check_consistency(parsed(f"{GOOD}routing: {{explore: 0.01}}\n{feedback}"), None)
+        assert [one.where for one in found] == wanted

@@ -156,6 +156,9 @@ def check_consistency(config: Config, router: RouterFacts | None) -> list[Findin
     findings += _find_free_experts(config)
     if config.logs.prompts and config.logs.decisions is None:
         findings.append(Finding("warning", "logs.prompts", "has no effect without logs.decisions: name a file there"))
+    if config.routing.explore and config.feedback.folder is None:
+        text = "explores for nothing, because no journal is kept: name a folder in feedback.folder"
+        findings.append(Finding("warning", "routing.explore", text))
     if refused := find_host_error(config):
         findings.append(Finding("error", "server.host", refused))
     findings += _check_logs(config)
