@@ -153,6 +153,15 @@ def test_contradictions_between_people_are_shown(traffic: LabelledTraffic) -> No
     assert found.labels == {"cooking": ["bob"], "law": ["alice"]} and "contract" in found.prompt
 
 
+def test_scores_are_reported_and_change_nothing(traffic: LabelledTraffic, tmp_path: Path) -> None:
+    traffic.add("alice", MORE["law"][:3], None, score=1.0)
+    traffic.add("bob", MORE["law"][3:4], None, score=0.0)
+    router = fit(scorer=Blend())
+    found = learn(router, traffic.journal)
+    assert found.to_dict()["scores"] == {"law": {"scores": 4, "mean": 0.75, "by_chance": 0}}
+    assert_same(found.candidate, router, tmp_path)
+
+
 def test_what_a_teacher_labelled_is_taught(traffic: LabelledTraffic) -> None:
     traffic.add("teacher:minilm-l6", MORE["law"], "law")
     candidate = learn(fit(scorer=Logistic()), traffic.journal).candidate

@@ -68,12 +68,22 @@ def test_a_trusted_author_is_learnt(router: Router, tmp_path: Path) -> None:
 def test_a_source_that_became_suspicious_is_taken_out_again(router: Router, tmp_path: Path) -> None:
     traffic = LabelledTraffic(tmp_path / "feedback")
     add_poison(traffic, "mallory", 1)
-    learnt = learn(router, traffic.journal)
+    learnt = learn(router, traffic.journal, trust=["mallory"])
     assert learnt.labels == 3
     add_poison(traffic, "mallory", 20)
     found = learn(learnt.candidate, traffic.journal)
     assert found.suspicious and not find_feedback(found.candidate)
     assert tiny.contents(found.candidate.save(tmp_path / "one")) == tiny.contents(router.save(tmp_path / "two"))
+
+
+def test_an_honest_source_loses_its_mistakes_alone(router: Router, tmp_path: Path) -> None:
+    traffic = LabelledTraffic(tmp_path)
+    add_honest(traffic, "alice", 20)
+    traffic.add("alice", make_clear("law", 4, 43), "cooking")
+    found = learn(router, traffic.journal)
+    assert not found.suspicious and found.implausible == 4 and found.labels == 60
+    trusted = learn(router, traffic.journal, trust=["alice"])
+    assert (trusted.implausible, trusted.labels) == (0, 64)
 
 
 def test_people_who_only_correct_are_not_suspicious(router: Router, tmp_path: Path) -> None:

@@ -28,7 +28,8 @@ from ir3de.traffic.labels import (
     read_labels,
     route_labels,
 )
-from ir3de.traffic.plausibility import Verdict, judge_sources
+from ir3de.traffic.plausibility import Verdict, judge_labels
+from ir3de.traffic.scores import ScoreSummary, summarise_scores
 from ir3de.traffic.sources import Source, SourcePattern, find_feedback, group_ids
 
 MAX_LABELS = 50  # of a source for an expert: the first ones count
@@ -62,6 +63,7 @@ class Learning:
     candidate: Router
     labels: int  # that the candidate learnt from this journal
     sources: tuple[Verdict, ...]
+    implausible: int  # labels of these sources that were left out one by one
     over_cap: Mapping[Source, int]  # labels beyond the cap
     counts_only: int  # labels without a sample, which the discriminative part of a router cannot use
     added: int  # contributions
@@ -71,6 +73,7 @@ class Learning:
     kept: int  # contributions whose requests the journal no longer has
     left_out: LeftOut
     contradictions: tuple[Contradiction, ...]
+    scores: Mapping[str, ScoreSummary]  # by expert; they are reported, and change nothing
     proof: LearningProof
 
     @property
@@ -84,7 +87,7 @@ class Learning:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        names = ("labels", "counts_only", "added", "replaced", "removed", "unchanged", "kept")
+        names = ("labels", "implausible", "counts_only", "added", "replaced", "removed", "unchanged", "kept")
         return {
             **{name: getattr(self, name) for name in names},
             "cap": MAX_LABELS,
@@ -93,36 +96,43 @@ class Learning:
             "suspicious": [one.to_dict() for one in self.suspicious],
             "left_out": self.left_out.to_dict(),
             "contradictions": [one.to_dict() for one in self.contradictions],
+            "scores": {name: one.to_dict() for name, one in self.scores.items()},
             "proof": self.proof.to_dict(),
         }
 
 
 def learn(
-    router: Router, journal: Journal, *, trust: Iterable[str] = (), scorer: ScorerChoice | None = None
+    router: Router,
+    journal: Journal,
+    *,
+    trust: Iterable[str] = (),
+    scorer: ScorerChoice | None = None,
+    prove: bool = True,
 ) -> Learning:
     """Make a candidate from a router and the labels in a journal. The router stays as it is.
 
-    Labels of the authors in `trust` are learnt even if they are implausible.
+    What is decided about a label depends on the router without feedback and on the label's source alone. Labels of the
+    authors in `trust` are learnt even if they are implausible. Without `prove` no label is held out, which saves a fit.
     """
     _require_domains(router)
     labels, left_out = read_labels(journal, router)
     known = find_feedback(router)
-    verdicts = judge_sources(labels, without_feedback(router, scorer=scorer), trust)
-    suspicious = {one.source for one in verdicts if one.is_suspicious}
-    capped, over_cap = cap_labels([one for one in labels if one.source not in suspicious])
+    judged = judge_labels(labels, without_feedback(router, scorer=scorer), trust)
+    capped, over_cap = cap_labels(judged.accepted)
     fixed = {place: one for place, one in known.items() if not _is_in_journal(one, journal)}
     planned = {place: own for place, own in _group(capped).items() if place not in fixed}
     made = {place: make_contribution(own, router) for place, own in planned.items()}
     new = {place: one for place, one in made.items() if place not in known or not _are_equal(one, known[place])}
     gone = [place for place in known if place not in fixed and (place not in made or place in new)]
-    proof = _prove(router, gone, {place: planned[place] for place in new}, scorer)
+    proof = _prove(router, gone, {place: planned[place] for place in new}, scorer) if prove else LearningProof(0)
     candidate = copy(router)
     candidate.exchange(group_ids(iter(gone)), _group_contributions(new), scorer=scorer)
     replaced = sum(place in known for place in new)
     return Learning(
         candidate,
         sum(map(len, planned.values())),
-        tuple(verdicts),
+        judged.verdicts,
+        judged.implausible,
         over_cap,
         sum(not one.has_order for own in planned.values() for one in own),
         len(new) - replaced,
@@ -132,6 +142,7 @@ def learn(
         len(fixed),
         left_out,
         tuple(find_contradictions(labels, router)),
+        summarise_scores(journal),
         proof,
     )
 

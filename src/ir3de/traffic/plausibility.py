@@ -2,9 +2,10 @@
 
 People correct a router where it is wrong, so disagreement alone shows nothing. But where a router is wrong on held-out
 prompts, it seldom gives the right expert a very small probability. A label is implausible if the router disagrees and
-gives its expert less than all but a tenth of the right experts of its own held-out errors had. A source is suspicious
-if clearly more than `HONEST_SHARE` of its labels are implausible. The probability that an honest source is called
-suspicious is at most `LEVEL`, by the bound of Chernoff and Hoeffding (Hoeffding 1963, theorem 1) for a binomial tail:
+gives its expert less than all but a tenth of the right experts of its own held-out errors had. It is left out: most of
+them are mistakes. A source is suspicious, and left out as a whole, if clearly more than `HONEST_SHARE` of its labels
+are implausible. The probability that an honest source is called suspicious is at most `LEVEL`, by the bound of Chernoff
+and Hoeffding (Hoeffding 1963, theorem 1) for a binomial tail:
 
     P(k or more of n) ≤ exp(−n · KL(k/n ‖ HONEST_SHARE))
 """
@@ -18,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from ir3de.evaluation.intervals import Flags
 from ir3de.router import Router
 from ir3de.routing.compiled import list_probabilities
 from ir3de.traffic.labels import Label, route_labels
@@ -80,28 +82,44 @@ def find_least_probability(base: Router) -> float | None:
     return float(others[np.searchsorted(np.cumsum(others), ERROR_QUANTILE * others.sum())])
 
 
-def judge_sources(labels: Sequence[Label], base: Router, trust: Iterable[str] = ()) -> list[Verdict]:
-    """A verdict on each source. Labels of which only counts were kept cannot be routed, and are not judged."""
-    trusted, routed = frozenset(trust), [one for one in labels if one.has_order]
+@dataclass(frozen=True)
+class Judgement:
+    """A verdict on each source, and the labels that can be learnt."""
+
+    verdicts: tuple[Verdict, ...]
+    accepted: tuple[Label, ...]
+    implausible: int  # labels of accepted sources that are left out one by one
+
+
+def judge_labels(labels: Sequence[Label], base: Router, trust: Iterable[str] = ()) -> Judgement:
+    """Leave out suspicious sources, and of the others the labels that are implausible, unless the author is trusted.
+
+    Labels of which only counts were kept cannot be routed, and are not judged.
+    """
+    disagree, implausible = _route_labels(labels, base)
+    groups: dict[Source, list[int]] = {}
+    for index, one in enumerate(labels):
+        groups.setdefault(one.source, []).append(index)
+    trusted, verdicts = frozenset(trust), []
+    for source, own in sorted(groups.items()):
+        judged, bad = sum(labels[index].has_order for index in own), int(implausible[own].sum())
+        chance = bound_tail(bad, judged, HONEST_SHARE)
+        verdicts.append(Verdict(source, judged, int(disagree[own].sum()), bad, chance, source.author in trusted))
+    suspicious = {one.source for one in verdicts if one.is_suspicious}
+    honest = [index for index, one in enumerate(labels) if one.source not in suspicious]
+    accepted = [labels[index] for index in honest if not implausible[index] or labels[index].source.author in trusted]
+    return Judgement(tuple(verdicts), tuple(accepted), len(honest) - len(accepted))
+
+
+def _route_labels(labels: Sequence[Label], base: Router) -> tuple[Flags, Flags]:
+    """With which labels the router disagrees, and which are implausible."""
+    disagree, implausible = np.zeros(len(labels), bool), np.zeros(len(labels), bool)
+    routed = [index for index, one in enumerate(labels) if one.has_order]
     limit = find_least_probability(base) if routed else None
-    groups: dict[Source, list[int]] = {one.source: [] for one in labels}
-    disagree = implausible = np.zeros(len(routed), bool)
     if limit is not None:
         places = {name: place for place, name in enumerate(base.experts)}
-        given = np.array([places[one.expert] for one in routed])
-        values = list_probabilities(route_labels(base, routed), base.experts)
-        disagree = values.argmax(axis=1) != given
-        implausible = disagree & (values[np.arange(len(routed)), given] < limit)
-    for index, one in enumerate(routed):
-        groups[one.source].append(index)
-    return [
-        Verdict(
-            source,
-            len(own),
-            int(disagree[own].sum()),
-            bad := int(implausible[own].sum()),
-            bound_tail(bad, len(own), HONEST_SHARE),
-            source.author in trusted,
-        )
-        for source, own in sorted(groups.items())
-    ]
+        given = np.array([places[labels[index].expert] for index in routed])
+        values = list_probabilities(route_labels(base, [labels[index] for index in routed]), base.experts)
+        disagree[routed] = values.argmax(axis=1) != given
+        implausible[routed] = disagree[routed] & (values[np.arange(len(routed)), given] < limit)
+    return disagree, implausible

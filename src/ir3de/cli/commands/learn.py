@@ -57,9 +57,10 @@ def learn(
     """Learn from the labels that people gave to routed requests, and prove what they bring.
 
     The labels of one author, on one day, for the requests of one key are a source. Each source is one contribution to
-    each expert, up to 50 labels, and can be taken out again with `ir3de forget`. A source whose labels the router finds
-    implausible is left out and named. The result is a candidate: the router stays as it is. A fifth of the new labels
-    is held out of a first fit, on which router and candidate are compared; then the candidate is fitted on all.
+    each expert, up to 50 labels, and can be taken out again with `ir3de forget`. Labels that the router finds
+    implausible are left out, and a source that has many of them is left out as a whole and named. The result is a
+    candidate: the router stays as it is. A fifth of the new labels is held out of a first fit, on which router and
+    candidate are compared; then the candidate is fitted on all.
 
     \b
     Example:
@@ -114,10 +115,14 @@ def _list_facts(found: Mapping[str, Any], seconds: float) -> Iterator[tuple[str,
     yield "contributions", ", ".join(changes) or "none"
     if found["kept"]:
         yield "", f"{found['kept']:,} stay as they were learnt: the journal no longer has their requests"
+    if found["implausible"]:
+        yield "implausible", f"{found['implausible']:,} labels are left out: most of them are mistakes (--trust AUTHOR)"
     if over := sum(row["labels"] for row in found["over_cap"]):
         yield "over the cap", f"{over:,} labels: a source counts up to {found['cap']} an expert"
     if found["counts_only"]:
         yield "counts only", f"{found['counts_only']:,} labels have no prompt: the closed form alone learns from them"
+    for name, row in found["scores"].items():
+        yield "score", f"{row['mean']:.2f} over {row['scores']:,} answers of {printable(name)}"
     left_out = found["left_out"]
     for name, many in left_out["unknown_experts"].items():
         yield "not learnt", f"{many:,} for '{printable(name)}', which is not an expert of this router"

@@ -17,6 +17,8 @@ FIGURES = {
     "cost": "what the journal costs a request to the gateway",
     "canary": "a candidate is stopped or promoted by the sequential test",
     "drift": "a new domain in the traffic is noticed, and false alarms are rare",
+    "learning": "labels of a few requests, beside labels of all",
+    "poisoning": "a source whose labels are all wrong",
 }
 
 Note = Callable[[str], None]
