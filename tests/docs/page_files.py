@@ -17,6 +17,7 @@ from configurations import GOOD
 from ir3de import Router
 from ir3de.corpora import examples
 from ir3de.statistics import save_statistics
+from ir3de.traffic import Feedback, Journal, JournalPrompt, TrafficRecord
 
 ROOT = Path(__file__).parents[2]
 PROMPTS = 24  # of each domain: enough for every command, and quick to fit
@@ -130,6 +131,22 @@ def _write_configuration(path: Path) -> None:
     _save_router(path.with_name("router"))
 
 
+def _write_journal(path: Path) -> None:
+    """The journal of a gateway that served two domains for three days."""
+    with Journal.create(path.with_name("state")) as journal:
+        given = [(name, text) for name in ("law", "maths") for text in _journal_texts(name)]
+        for place, (domain, text) in enumerate(given):
+            numbers = {"prompt_tokens": 100 + place, "completion_tokens": 50 + place % 7, "cost": 1e-4 + 1e-6 * place}
+            prompt, time = JournalPrompt.from_text([text]), 1.76e9 + 1e4 * place
+            record = TrafficRecord(f"r{place}", time, decided=domain, served=domain, prompt=prompt, **numbers)
+            journal.append([record])
+            journal.put_feedback(record.id, Feedback("alice", record.time, expert=domain, score=0.75))
+
+
+def _journal_texts(name: str) -> list[str]:
+    return _HELD_OUT["mathematics" if name == "maths" else name][:12]
+
+
 def _copy(source: str) -> Maker:
     return lambda path: shutil.copyfile(ROOT / source, path) and None
 
@@ -180,6 +197,9 @@ MAKERS: dict[str, Maker] = {
     "paris.stats": _collect("medicine"),
     "rome.stats": _collect("history"),
     "ir3de.yaml": _write_configuration,
+    "--from state/": _write_journal,
+    "prices.json": _write_lines(['{"law": {"input_per_1m": 2.5, "output_per_1m": 10}, "maths": {"input_per_1m": 1}}']),
+    "compare live": lambda path: _save_router(path.with_name("live")),
     "hooks.py": _copy("examples/gateway/hooks.py"),
     "candidate": _save_router,
     "router": _save_router,

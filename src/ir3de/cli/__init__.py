@@ -13,6 +13,7 @@ from ir3de.cli.commands import (
     add_remove,
     audit,
     collect,
+    compare,
     demo,
     doctor,
     drift,
@@ -46,7 +47,7 @@ SECTIONS = {
         tune.calibrate,
         policy.policy,
     ),
-    "Use it": (route.route, explain.explain, evaluate.evaluate, report.report, inspect.inspect),
+    "Use it": (route.route, explain.explain, evaluate.evaluate, compare.compare, report.report, inspect.inspect),
     "Serve it": ("serve", "config", "keys"),  # commands of ir3de-gateway
     "Learn from traffic": (feedback.feedback, learn.learn, learn.forget, drift.drift),
     "Share the work": (collect.collect, collect.merge, embedding.embedding, encoder.encoder),

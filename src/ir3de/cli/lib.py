@@ -17,26 +17,26 @@ if TYPE_CHECKING:
     from ir3de.corpora import examples, labelled, labels, repeats
     from ir3de.embedding import copies, huggingface, multilingual, readers
     from ir3de.engines import shards
-    from ir3de.evaluation import accuracy, frontier, prompts, proof, replay, report, threshold
+    from ir3de.evaluation import accuracy, frontier, intervals, prompts, proof, replay, report, threshold
     from ir3de.files import formats, ledger, router_folder, sources, streams
     from ir3de.fitting import domains, lessons, outcomes, saving
     from ir3de.routing import explanation, html
     from ir3de.scorers import arithmetic, registry
     from ir3de.statistics import contributions, sample
-    from ir3de.traffic import drift_report, imports, journal, learning
+    from ir3de.traffic import comparison_page, decision_log, drift_report, imports, journal, learning, prices, verdict
 
 PACKAGES = {
     "": "corpora engines evaluation policies scorers selectors statistics traffic",
     ".corpora": "examples labelled labels repeats",
     ".embedding": "copies huggingface multilingual readers",
     ".engines": "shards",
-    ".evaluation": "accuracy frontier prompts proof replay report threshold",
+    ".evaluation": "accuracy frontier intervals prompts proof replay report threshold",
     ".files": "formats ledger router_folder sources streams",
     ".fitting": "domains lessons outcomes saving",
     ".routing": "explanation html",
     ".scorers": "arithmetic registry",
     ".statistics": "contributions sample",
-    ".traffic": "drift_report imports journal learning",
+    ".traffic": "comparison_page decision_log drift_report imports journal learning prices verdict",
 }
 PATHS = {name: f"ir3de{package}.{name}" for package, names in PACKAGES.items() for name in names.split()}
 

@@ -5,9 +5,11 @@ from typing import TYPE_CHECKING
 from ir3de.files.package import export_lazily
 
 if TYPE_CHECKING:
+    from ir3de.traffic.comparison import Comparison, compare
     from ir3de.traffic.drift import Alarm, DriftMonitor, Observation, observe_record
     from ir3de.traffic.journal import Journal, Selection
     from ir3de.traffic.learning import Forgetting, Learning, forget, learn
+    from ir3de.traffic.prices import Price
     from ir3de.traffic.records import Feedback, JournalPrompt, TrafficRecord
     from ir3de.traffic.sequential import SequentialTest, TrialReport, run_test
     from ir3de.traffic.sources import Source, SourcePattern
@@ -16,8 +18,10 @@ else:
         __name__,
         {
             "drift": "Alarm DriftMonitor Observation observe_record",
+            "comparison": "Comparison compare",
             "journal": "Journal Selection",
             "learning": "Forgetting Learning forget learn",
+            "prices": "Price",
             "records": "Feedback JournalPrompt TrafficRecord",
             "sequential": "SequentialTest TrialReport run_test",
             "sources": "Source SourcePattern",
@@ -26,6 +30,7 @@ else:
 
 __all__ = [
     "Alarm",
+    "Comparison",
     "DriftMonitor",
     "Feedback",
     "Forgetting",
@@ -33,12 +38,14 @@ __all__ = [
     "JournalPrompt",
     "Learning",
     "Observation",
+    "Price",
     "Selection",
     "SequentialTest",
     "Source",
     "SourcePattern",
     "TrafficRecord",
     "TrialReport",
+    "compare",
     "forget",
     "learn",
     "observe_record",

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import astuple, dataclass, fields
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -154,8 +154,10 @@ class Journal:
         with self._explain("written"), self._transaction():
             self._database.executemany(_INSERT, rows)
 
-    def read(self, selection: Selection = ALL) -> Iterator[TrafficRecord]:
-        """The requests in the order of their arrival, each with its feedback."""
+    def read(
+        self, selection: Selection = ALL, *, on_damage: Callable[[ArtifactError], None] | None = None
+    ) -> Iterator[TrafficRecord]:
+        """The requests in the order of their arrival, each with its feedback; `on_damage` gets damaged ones."""
         where, values = selection.build_where()
         chosen = f"SELECT number, {', '.join(_COLUMNS)}, details, keep, prompt FROM requests WHERE {where}"
         last = 0
@@ -168,7 +170,14 @@ class Journal:
                     return
                 given = self._read_feedback(rows[0][0], rows[-1][0])
             for number, *row in rows:
-                yield replace(self._from_row(row), feedback=tuple(given.get(number, ())))
+                try:
+                    record = self._from_row(row, given.get(number, ()))
+                except ArtifactError as error:
+                    if on_damage is None:
+                        raise
+                    on_damage(error)
+                else:
+                    yield record
             last = rows[-1][0]
 
     def _read_feedback(self, first: int, last: int) -> dict[int, list[Feedback]]:
@@ -178,14 +187,15 @@ class Journal:
             found.setdefault(number, []).append(Feedback(*values))
         return found
 
-    def _from_row(self, row: list[Any]) -> TrafficRecord:
+    def _from_row(self, row: Sequence[Any], feedback: Iterable[Feedback]) -> TrafficRecord:
         *columns, details, keep, prompt = row
         try:
             values = json.loads(details)
             if "ranking" in values:
                 values["ranking"] = tuple((str(name), float(value)) for name, value in values["ranking"])
             kept = None if prompt is None else JournalPrompt.decode(keep, prompt)
-            return TrafficRecord(**dict(zip(_COLUMNS, columns, strict=True)), **values, prompt=kept)
+            own = dict(zip(_COLUMNS, columns, strict=True))
+            return TrafficRecord(**own, **values, prompt=kept, feedback=tuple(feedback))
         except (TypeError, ValueError) as error:
             raise ArtifactError(f"{self.path} is damaged at request {columns[0]!r:.80}: {error}") from error
 
@@ -222,7 +232,7 @@ class Journal:
         with self._explain("read"):
             row = self._database.execute(query, (number,)).fetchone()
             given = self._read_feedback(number, number)
-        return None if row is None else replace(self._from_row(list(row)), feedback=tuple(given.get(number, ())))
+        return None if row is None else self._from_row(row, given.get(number, ()))
 
     def _find_number(self, request_id: str, key: str | None) -> int | None:
         of_key, values = ("", [request_id]) if key is None else (" AND key = ?", [request_id, key])
