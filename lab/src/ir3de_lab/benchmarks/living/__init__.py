@@ -19,6 +19,8 @@ FIGURES = {
     "drift": "a new domain in the traffic is noticed, and false alarms are rare",
     "learning": "labels of a few requests, beside labels of all",
     "poisoning": "a source whose labels are all wrong",
+    "coverage": "95 % intervals of `compare` that cover the truth: 93 to 97 %",
+    "compare-speed": "`compare` of a log of 100,000 requests, from the journal on disk",
 }
 
 Note = Callable[[str], None]
@@ -32,5 +34,5 @@ class Measure(Protocol):
 
 def load_measure(name: str) -> Measure:
     """The function that measures the figure of that name."""
-    module: Any = import_module(f"{__name__}.{name}")
+    module: Any = import_module(f"{__name__}.{name.replace('-', '_')}")
     return cast(Measure, module.measure)
