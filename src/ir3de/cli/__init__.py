@@ -25,6 +25,7 @@ from ir3de.cli.commands import (
     fit,
     import_routes,
     inspect,
+    label,
     learn,
     policy,
     report,
@@ -49,7 +50,7 @@ SECTIONS = {
     ),
     "Use it": (route.route, explain.explain, evaluate.evaluate, compare.compare, report.report, inspect.inspect),
     "Serve it": ("serve", "config", "keys"),  # commands of ir3de-gateway
-    "Learn from traffic": (feedback.feedback, learn.learn, learn.forget, drift.drift),
+    "Learn from traffic": (feedback.feedback, learn.learn, learn.forget, drift.drift, label.label),
     "Share the work": (collect.collect, collect.merge, embedding.embedding, encoder.encoder),
     "Audit it": (audit.ledger, audit.receipt, audit.verify),
     "Set up": (doctor.completion,),

@@ -23,7 +23,19 @@ if TYPE_CHECKING:
     from ir3de.routing import explanation, html
     from ir3de.scorers import arithmetic, registry
     from ir3de.statistics import contributions, sample
-    from ir3de.traffic import comparison_page, decision_log, drift_report, imports, journal, learning, prices, verdict
+    from ir3de.traffic import (
+        comparison_page,
+        decision_log,
+        drift_report,
+        imports,
+        journal,
+        labelling,
+        learning,
+        new_domains,
+        prices,
+        sequential,
+        verdict,
+    )
 
 PACKAGES = {
     "": "corpora engines evaluation policies scorers selectors statistics traffic",
@@ -36,7 +48,7 @@ PACKAGES = {
     ".routing": "explanation html",
     ".scorers": "arithmetic registry",
     ".statistics": "contributions sample",
-    ".traffic": "comparison_page decision_log drift_report imports journal learning prices verdict",
+    ".traffic": "comparison_page decision_log drift_report imports journal labelling learning new_domains prices sequential verdict",
 }
 PATHS = {name: f"ir3de{package}.{name}" for package, names in PACKAGES.items() for name in names.split()}
 

@@ -8,7 +8,9 @@ if TYPE_CHECKING:
     from ir3de.traffic.comparison import Comparison, compare
     from ir3de.traffic.drift import Alarm, DriftMonitor, Observation, observe_record
     from ir3de.traffic.journal import Journal, Selection
+    from ir3de.traffic.labelling import PromptToLabel, choose_prompts
     from ir3de.traffic.learning import Forgetting, Learning, forget, learn
+    from ir3de.traffic.new_domains import NewDomain, find_new_domains
     from ir3de.traffic.prices import Price
     from ir3de.traffic.records import Feedback, JournalPrompt, TrafficRecord
     from ir3de.traffic.sequential import SequentialTest, TrialReport, run_test
@@ -20,8 +22,10 @@ else:
             "drift": "Alarm DriftMonitor Observation observe_record",
             "comparison": "Comparison compare",
             "journal": "Journal Selection",
+            "labelling": "PromptToLabel choose_prompts",
             "learning": "Forgetting Learning forget learn",
             "prices": "Price",
+            "new_domains": "NewDomain find_new_domains",
             "records": "Feedback JournalPrompt TrafficRecord",
             "sequential": "SequentialTest TrialReport run_test",
             "sources": "Source SourcePattern",
@@ -37,15 +41,19 @@ __all__ = [
     "Journal",
     "JournalPrompt",
     "Learning",
+    "NewDomain",
     "Observation",
     "Price",
+    "PromptToLabel",
     "Selection",
     "SequentialTest",
     "Source",
     "SourcePattern",
     "TrafficRecord",
     "TrialReport",
+    "choose_prompts",
     "compare",
+    "find_new_domains",
     "forget",
     "learn",
     "observe_record",
