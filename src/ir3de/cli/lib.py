@@ -48,7 +48,8 @@ PACKAGES = {
     ".routing": "explanation html",
     ".scorers": "arithmetic registry",
     ".statistics": "contributions sample",
-    ".traffic": "comparison_page decision_log drift_report imports journal labelling learning new_domains prices sequential verdict",
+    ".traffic": "comparison_page decision_log drift_report imports journal "
+    "labelling learning new_domains prices sequential verdict",
 }
 PATHS = {name: f"ir3de{package}.{name}" for package, names in PACKAGES.items() for name in names.split()}
 
