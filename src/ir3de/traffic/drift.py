@@ -74,7 +74,7 @@ class DriftMonitor:
     ...     _ = monitor.observe(Observation(number, words=("the",)))
     >>> new = [Observation(number, words=("the", "invoice")) for number in range(200, 300)]
     >>> [(one.kind, one.name, one.since_prompt) for seen in new for one in monitor.observe(seen)]
-    [('word', 'invoice', 201)]
+    [('word', 'invoice', 204)]
     """
 
     def __init__(

@@ -60,7 +60,7 @@ class Source:
         """The id of the contribution to that expert.
 
         >>> Source("alice", "alice", "2026-11-17").make_id("law")
-        'alice-2026-11-17-ed39b4af6e10'
+        'alice-2026-11-17-4b89796d0064'
         """
         slug = re.sub(r"[^A-Za-z0-9]+", "-", self.author).strip("-")[:MAX_SLUG_CHARS] or FEEDBACK
         whole = json.dumps([self.author, self.key, self.day, expert])
