@@ -70,5 +70,4 @@ def _write_log(journal: Journal, live: Router, texts: list[str], experts: list[s
                 (record.id, Feedback("people", time, *((experts[place], None) if is_label else (None, right))))
             )
     journal.append(records)
-    for request, feedback in given:
-        journal.put_feedback(request, feedback)
+    journal.put_all(given)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ir3de import Router
+from ir3de import Conversation, Router
 from ir3de.corpora import read_rows
 from ir3de.traffic import Comparison, Feedback, JournalPrompt, Price, TrafficRecord, compare
 from ir3de_lab.benchmarks.living import Note
@@ -92,12 +92,18 @@ def _read_pool(folder: Path) -> Pool:
     routers = Router.fit_outcomes(rows[:FEW_ROWS], guard=False), Router.fit_outcomes(rows, guard=False)
     texts = [row["text"] for row in test]
     places = {name: number for number, name in enumerate(models)}
-    chosen = [[places[found.best] for found in router.route_batch(texts)] for router in routers]
+    chosen = [[places[_route(router, text)] for text in texts] for router in routers]
     tasks = np.unique([row["task"] for row in test], return_inverse=True)[1]
     scores = np.array([[row["acc"].get(one) or 0.0 for one in models] for row in test])
     written = np.random.default_rng(1).lognormal(5.5, 0.7, len(test)).astype(np.int64)
     tokens = np.stack([np.array([1 + len(text) // 4 for text in texts]), written], axis=1)
     return Pool(texts, tasks.astype(np.int64), scores, tokens, models, routers, np.array(chosen))
+
+
+def _route(router: Router, text: str) -> str:
+    """The model for a chat of this one turn, as a gateway reads it: a pasted document is not the user's words."""
+    decision = Conversation(router, envelopes=()).route(text)
+    return decision.expert or decision.best
 
 
 def _draw_log(pool: Pool, requests: int, seed: int) -> list[TrafficRecord]:
