@@ -19,15 +19,12 @@ TYPE_CHECKING = False  # see `files.package`
 if TYPE_CHECKING:
     from ir3de.embedding import Embedding
     from ir3de.errors import IR3DEError
-    from ir3de.fitting.outcomes import collect_outcomes
     from ir3de.router import Router
     from ir3de.routing.conversation import Conversation
     from ir3de.routing.decision import Decision
     from ir3de.scorers import PromptRidge, TokenRidge
-    from ir3de.scorers.expectation import Shrinkage
     from ir3de.selectors import AllTokens, Average, EntropyTopK
     from ir3de.statistics import Contribution, Statistics, collect
-    from ir3de.statistics.outcomes import Outcomes
 
 else:
     __getattr__, _list = export_lazily(
@@ -35,15 +32,12 @@ else:
         {
             "embedding": "Embedding",
             "errors": "IR3DEError",
-            "fitting.outcomes": "collect_outcomes",
             "router": "Router",
             "routing.conversation": "Conversation",
             "routing.decision": "Decision",
             "scorers": "PromptRidge TokenRidge",
-            "scorers.expectation": "Shrinkage",
             "selectors": "AllTokens Average EntropyTopK",
             "statistics": "Contribution Statistics collect",
-            "statistics.outcomes": "Outcomes",
         },
     )
 
@@ -53,5 +47,5 @@ else:
 
 __all__ = [
     "AllTokens", "Average", "Contribution", "Conversation", "Decision", "Embedding", "EntropyTopK", "IR3DEError",
-    "Outcomes", "PromptRidge", "Router", "Shrinkage", "Statistics", "TokenRidge", "collect", "collect_outcomes",
+    "PromptRidge", "Router", "Statistics", "TokenRidge", "collect",
 ]  # fmt: skip

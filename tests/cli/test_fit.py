@@ -33,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("plain_terminal")
 def test_every_command_helps_with_an_example(name: str) -> None:
     shown = run(name, "--help").stdout
     assert "Example" in shown and f"ir3de {name}" in shown.split("Example", 1)[1]
-    if name not in ("embedding", "encoder", "bench", "config", "keys"):  # groups: their commands have them
+    if name not in ("embedding", "encoder", "bench", "config", "keys", "feedback"):  # groups: their commands have them
         assert "--json" in shown and "--quiet" in shown
 
 

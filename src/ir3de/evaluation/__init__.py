@@ -35,7 +35,10 @@ if TYPE_CHECKING:
         score_held_out,
     )
     from ir3de.evaluation.verification import Check, verify
+    from ir3de.fitting.outcomes import collect_outcomes
     from ir3de.fitting.tuning import Trial
+    from ir3de.scorers.expectation import Shrinkage
+    from ir3de.statistics.outcomes import Outcomes
 
     # from the laboratory, which the library must not import
     Case: TypeAlias = Any
@@ -64,7 +67,10 @@ else:
             "threshold": "HeldOut RoutedPrompt Threshold ThresholdCalibration calibrate_confidence calibrate_threshold "
             "count_needed_prompts fit_confidence pick_threshold route_held_out score_held_out",
             "verification": "Check verify",
+            "ir3de.fitting.outcomes": "collect_outcomes",
             "ir3de.fitting.tuning": "Trial",
+            "ir3de.scorers.expectation": "Shrinkage",
+            "ir3de.statistics.outcomes": "Outcomes",
         },
         lab={
             "robustness": "Case DroppedWords FirstTokens Mixed Perturbation RobustnessReport Typos Wrapped "
@@ -75,10 +81,10 @@ else:
 __all__ = [
     "Abstentions", "Advice", "Case", "ChangeReport", "Check", "ConfusedPair", "Contender", "CostQuality",
     "CoveragePoint", "CurvePoint", "DroppedWords", "Estimate", "FirstTokens", "Frontier", "FrontierPoint",
-    "HeldOut", "Help", "Mixed", "MovedPrompt", "OutcomeReport", "Perturbation", "Proof", "ReliabilityBin",
-    "ReplayReport", "Report", "RobustnessReport", "RoutedPrompt", "RouterFigures", "ShareCalibration",
+    "HeldOut", "Help", "Mixed", "MovedPrompt", "OutcomeReport", "Outcomes", "Perturbation", "Proof", "ReliabilityBin",
+    "ReplayReport", "Report", "RobustnessReport", "RoutedPrompt", "RouterFigures", "ShareCalibration", "Shrinkage",
     "StrongWeakReport", "Threshold", "ThresholdCalibration", "Trial", "Typos", "UnknownReport", "Wrapped", "advise",
-    "calibrate_confidence", "calibrate_strong_share", "calibrate_threshold", "compute_frontier",
+    "calibrate_confidence", "calibrate_strong_share", "calibrate_threshold", "collect_outcomes", "compute_frontier",
     "count_needed_prompts", "evaluate", "evaluate_outcomes", "fit_confidence", "measure_change", "measure_frontier",
     "measure_order", "measure_robustness", "pick_threshold", "prove", "replay_log", "route_held_out",
     "score_held_out", "verify",

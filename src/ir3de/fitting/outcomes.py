@@ -262,7 +262,7 @@ def collect_outcomes(
     With `models`, the scores of all other models are ignored.
 
     >>> import ir3de
-    >>> from ir3de import collect_outcomes
+    >>> from ir3de.evaluation import collect_outcomes
     >>> collect_outcomes([{"text": "2 + 2 = ?", "scores": {"small": 1, "large": 1.0}}])
     Outcomes(2 models, 1 tasks, 2 scores)
     """
