@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ir3de.embedding.normalisation import replace_lone_surrogates
-from ir3de.errors import InputError
+from ir3de.errors import InputError, IR3DEError
 from ir3de.evaluation.intervals import ExactSum, JSONReport
 from ir3de.evaluation.prompts import route_in_batches
 from ir3de.router import Router
@@ -118,7 +118,7 @@ class DamagedLines:
     lines: int = 0
     first: str = ""
 
-    def __call__(self, error: InputError) -> None:
+    def __call__(self, error: IR3DEError) -> None:
         self.first = self.first or str(error)
         self.lines += 1
         if self.lines > self.most:

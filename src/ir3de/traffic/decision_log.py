@@ -8,32 +8,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from ir3de.errors import InputError, IR3DEError
+from ir3de.errors import InputError
 from ir3de.traffic.prices import Price
 from ir3de.traffic.records import JournalPrompt, TrafficRecord
 
-MAX_DAMAGED_ROWS = 1_000  # a file with more is not a decision log
 _NUMBERS = ("confidence", "expected_score", "in_domain", "seconds", "cost")
 _COUNTS = ("prompt_tokens", "cached_tokens", "completion_tokens")
 _TEXTS = ("key", "router", "why", "arm", "conversation")
-
-
-@dataclass
-class DamagedRows:
-    """Rows that could not be read: counted up to a limit, the first one remembered."""
-
-    most: int = MAX_DAMAGED_ROWS
-    rows: int = 0
-    first: str = ""
-
-    def __call__(self, error: IR3DEError) -> None:
-        self.first = self.first or str(error)
-        self.rows += 1
-        if self.rows > self.most:
-            raise InputError(
-                f"more than {self.most:,} rows are damaged or not decisions: name a log that `logs.decisions` of the "
-                f"gateway's configuration wrote, or a feedback folder. The first one: {self.first}"
-            )
 
 
 @dataclass

@@ -144,7 +144,9 @@ class Journal:
             if isinstance(error, ArtifactError):
                 raise
             why = getattr(error, "strerror", None) or error
-            raise ArtifactError(f"{self.path} cannot be {what}: {why}. What it holds is unchanged") from error
+            raise ArtifactError(
+                f"{self.path} cannot be {what}: {why}. What it holds is unchanged; if it is damaged, put a copy back"
+            ) from error
 
     # requests ---------------------------------------------------------------------------------------------------
 

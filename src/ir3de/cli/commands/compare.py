@@ -107,15 +107,15 @@ def compare(
     candidate_path = second or first
     candidate = weigh(load_router(candidate_path), weights)
     shown = (names, _name(candidate_path, first if second else None))
-    damage = lib.decision_log.DamagedRows()
+    damage = lib.replay.DamagedLines()
     with ExitStack() as bars:
         traffic = _Traffic(sources, damage, given, out, bars)
         records = _select(traffic, since, until)
         with out.spinner("routing"):
             found = lib.traffic.compare(live, candidate, records, prices=traffic.prices, names=shown, examples=examples)
-    if damage.rows:
-        out.warn(f"{damage.rows:,} rows are damaged or not decisions and were skipped. {damage.first}")
-    found = lib.verdict.note_damage(found, damage.rows)
+    if damage.lines:
+        out.warn(f"{damage.lines:,} rows are damaged or not decisions and were skipped. {damage.first}")
+    found = lib.verdict.note_damage(found, damage.lines)
     if page is not None:
         content = lib.comparison_page.write_page(found, command=_write_command()).encode()
         files.make_folder(page.parent)
