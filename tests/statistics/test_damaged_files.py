@@ -128,7 +128,7 @@ def test_a_sample_that_was_forged_with_its_digest(statistics_file: Path) -> None
 
 
 def test_statistics_of_a_newer_version_or_another_kind(statistics_file: Path, folder: Path) -> None:
-    rewritten(statistics_file, lambda tensors, header: header.update(version=2))
+    rewritten(statistics_file, lambda tensors, header: header.update(version=3))
     assert "install a newer ir3de" in refusal(load_statistics, statistics_file, kind=VersionError)
     assert "is not an ir3de.statistics file" in refusal(load_statistics, part(folder, "table"))
     assert "not a file that ir3de wrote" in refusal(load_statistics, folder / "router.json")

@@ -74,7 +74,7 @@ class Contribution:
             "recipe": _check_recipe(recipe or {}),
             "parts": sorted(parts),
         }
-        content = encode_statistics(statistics, more)
+        content = encode_statistics(statistics, more, with_windows=True)
         header = read_statistics(content, cls.origin, known=True)[1]
         return _build(statistics, header, hashlib.sha256(content).hexdigest(), lambda: content, cls.origin)
 

@@ -13,13 +13,14 @@ from ir3de import files
 from ir3de.embedding.readers import find_version
 from ir3de.errors import ArtifactError, InputError, MismatchError
 from ir3de.files.tensors import from_safetensors, map_tensors, to_safetensors
-from ir3de.statistics.compact import freeze
+from ir3de.statistics.compact import WindowRows, freeze
 from ir3de.statistics.domain import BUCKETS, MAX_COUNT, PromptSums, Statistics
 from ir3de.statistics.outcomes import Outcomes, OutcomeSample, OutcomeSums, ScoredPrompt
 from ir3de.statistics.sample import COLUMNS, Sample
 
-KIND, VERSION = "ir3de.statistics", 1
+KIND, VERSION = "ir3de.statistics", 2  # 2: few windows in the place of their Gram matrix
 MAX_VOCABULARY_TOKENS = 1 << 24
+MAX_MEAN, MAX_WINDOWS = 1 << 19, 1 << 23  # of windows that are written one by one: their products fit 64 bits
 HIGH, LOW = ".high", 0xFFFF_FFFF
 
 
@@ -37,13 +38,20 @@ def load_statistics(path: str | Path) -> Statistics:
     return read_statistics(files.read(path), path)[0]
 
 
-def encode_statistics(statistics: Statistics, more: Mapping[str, Any] | None = None) -> bytes:
-    """The file as bytes: sparse counts, tensors in the smallest integers that hold them. `more` joins the header."""
+def encode_statistics(
+    statistics: Statistics, more: Mapping[str, Any] | None = None, *, with_windows: bool = False
+) -> bytes:
+    """The file as bytes: sparse counts, tensors in the smallest integers that hold them. `more` joins the header.
+
+    `with_windows` writes few windows in the place of their Gram matrix, which is a hundred times as large. The file of
+    equal statistics differs then if one of them has forgotten its windows, as after a subtraction. Windows reveal more
+    than their sums, so they are written only beside the prompts themselves.
+    """
     tokens = np.flatnonzero(statistics.histogram)
     tensors = {"tokens": shrink_integers(tokens), "counts": shrink_integers(statistics.histogram[tokens])}
     header: dict[str, Any] = {
         "kind": KIND,
-        "version": VERSION,
+        "version": 1,
         "fingerprint": statistics.fingerprint,
         "vocabulary": statistics.histogram.size,
         "prompts": statistics.prompts,
@@ -53,7 +61,12 @@ def encode_statistics(statistics: Statistics, more: Mapping[str, Any] | None = N
     if (version := statistics.embedding_version) is not None:
         header["embedding_version"] = version
     if (sums := statistics.sums) is not None:
-        tensors |= {"vector": shrink_integers(sums.vector), "gram": shrink_integers(sums.gram)}
+        rows = sums.find_compact("gram") if with_windows and statistics.sample is not None else None
+        if rows is not None and 0 < sums.windows <= MAX_WINDOWS:
+            header["version"] = VERSION
+            tensors |= _encode_windows(rows)
+        else:
+            tensors |= {"vector": shrink_integers(sums.vector), "gram": shrink_integers(sums.gram)}
         if (pairs := sums.pairs) is not None and 2 * np.count_nonzero(pairs) > len(pairs):
             tensors["pairs"] = shrink_integers(pairs)
         elif pairs is not None:  # most buckets are empty
@@ -68,6 +81,32 @@ def encode_statistics(statistics: Statistics, more: Mapping[str, Any] | None = N
         columns = COLUMNS if has_sources else COLUMNS[:-1]
         tensors |= {f"sample.{name}": shrink_integers(getattr(sample, name)) for name in columns}
     return to_safetensors(_split_halves(tensors), files.seal({**header, **(more or {})}))
+
+
+def _encode_windows(rows: WindowRows) -> dict[str, npt.NDArray[Any]]:
+    """The windows in an order of their own, whatever the order of the prompts was."""
+    order = np.lexsort((rows.times, *rows.means.T[::-1]))
+    return {
+        "windows.means": shrink_integers(rows.means[order].ravel()),
+        "windows.times": shrink_integers(rows.times[order]),
+    }
+
+
+def _decode_sums(tensors: Mapping[str, npt.NDArray[Any]], header: files.Header) -> PromptSums | None:
+    if "gram" not in tensors and "windows.means" not in tensors:
+        return None
+    described = header["window"], header["unit"], header["windows"]
+    if "gram" in tensors:
+        vector, gram = (freeze(tensors[name].astype(np.int64)) for name in ("vector", "gram"))
+        return PromptSums(*described, vector, gram, _decode_pairs(tensors))
+    times = tensors["windows.times"].astype(np.int64)
+    means = tensors["windows.means"].astype(np.int64).reshape(len(times), -1)
+    if np.abs(means).max(initial=0) > MAX_MEAN or not WindowRows.fits(*means.shape):
+        raise ValueError("its windows are beyond what is counted")
+    if min(times, default=0) < 1 or max(times) > MAX_WINDOWS or times.sum() != header["windows"]:
+        raise ValueError(f"its header has {header['windows']!r:.40} windows, and it holds others")
+    rows: Any = WindowRows(means.astype(np.int32), times)
+    return PromptSums(*described, freeze(times @ means), rows, _decode_pairs(tensors))
 
 
 def _split_halves(tensors: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
@@ -155,10 +194,7 @@ def read_statistics(content: bytes, path: Path, *, known: bool = False) -> tuple
         histogram = np.zeros(header["vocabulary"], np.int64)
         histogram[tensors["tokens"].astype(np.int64)] = tensors["counts"]
         freeze(histogram)
-        sums = None
-        if "gram" in tensors:
-            vector, gram = (freeze(tensors[name].astype(np.int64)) for name in ("vector", "gram"))
-            sums = PromptSums(header["window"], header["unit"], header["windows"], vector, gram, _decode_pairs(tensors))
+        sums = _decode_sums(tensors, header)
         if ("sample" in header) != ("sample.ids" in tensors):
             raise ValueError("its header and its sample of prompts do not belong together")
         sample = _decode_sample(tensors, len(histogram)) if "sample" in header else None
