@@ -24,10 +24,11 @@ if TYPE_CHECKING:
     from ir3de.kernel.interfaces import Route as Route
     from ir3de.kernel.interfaces import Subjects as Subjects
     from ir3de.kernel.interfaces import Tables as Tables
+    from ir3de.kernel.interfaces import Values as Values
 
 __all__ = ["VARIABLE", "Engine", "engine"]
 
-KERNEL_VERSION = 5  # the same as in native.h: a module that was compiled from other sources is not used
+KERNEL_VERSION = 6  # the same as in native.h: a module that was compiled from other sources is not used
 VARIABLE = "IR3DE_KERNEL"
 INSTALL = "install ir3de again where a C compiler and Python's headers are, or from a wheel of this platform"
 

@@ -19,6 +19,14 @@ class Look(Protocol):
     """The quick look whether a prompt is surely in domain."""
 
 
+class Values(Protocol):
+    """What tallies are worth: the experts' probabilities, and the log-odds that the prompt is in domain."""
+
+    def find(
+        self, tally: npt.NDArray[np.float64] | bytes, tokens: float, counted: float, /
+    ) -> tuple[list[float], float] | None: ...
+
+
 class Tables(Protocol):
     """The ballots of a router."""
 

@@ -82,8 +82,8 @@ static int fill(PyObject *module)
     has_wide = __builtin_cpu_supports("avx2") != 0;
 #endif
     if (PyModule_AddIntConstant(module, "KERNEL_VERSION", KERNEL_VERSION) < 0) return -1;
-    if (add_tables(module) < 0 || add_subjects(module) < 0 || add_reader(module) < 0 || add_route(module) < 0) return -1;
-    return add_sparse(module);
+    if (add_tables(module) < 0 || add_subjects(module) < 0 || add_look(module) < 0 || add_values(module) < 0) return -1;
+    return add_reader(module) < 0 || add_route(module) < 0 ? -1 : add_sparse(module);
 }
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, fill}, {0, NULL}};

@@ -18,7 +18,7 @@
 #error "this processor computes with other numbers than float64: numpy is used"
 #endif
 
-#define KERNEL_VERSION 5 /* the same as KERNEL_VERSION in __init__.py, which refuses any other */
+#define KERNEL_VERSION 6 /* the same as KERNEL_VERSION in __init__.py, which refuses any other */
 
 #if defined(__GNUC__) || defined(__clang__)
 #define PREFETCH(address) __builtin_prefetch(address)
@@ -100,6 +100,8 @@ int decide_prompt(PyObject *tables, const uint32_t *ids, Py_ssize_t tokens, doub
 int add_tables(PyObject *module);
 int add_route(PyObject *module);
 int add_subjects(PyObject *module);
+int add_look(PyObject *module);
+int add_values(PyObject *module);
 int add_reader(PyObject *module);
 int add_sparse(PyObject *module);
 

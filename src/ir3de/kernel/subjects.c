@@ -1,29 +1,12 @@
-/* `Subjects` and `Look`: how near a prompt is to the experts' subjects, and whether it is surely in domain. */
-#include "native.h"
+/* `Subjects`: how near a prompt is to the experts' subjects. */
+#include "subjects.h"
 
-#define STEP 16 /* products are found so many at a time: centroids are padded to it */
 #define FEW 512  /* centroids whose products are kept at a time */
 #define LINE 64  /* bytes that come from memory at a time */
+#define ONE 16384 /* a cosine of 1 among the rough ones */
+#define LONGEST 1.001 /* the length of a centroid, up to which there are rough cosines */
 
-struct Subjects {
-    PyObject_HEAD
-    Py_ssize_t width, centroids, padded, experts;
-    void *room;        /* where `across` is */
-    double *across;    /* (padded / STEP, width, STEP)  the centroids, STEP of them side by side */
-    double *of_centre; /* (padded,)  their products with the centre */
-    double *centre;    /* (width,) */
-    Py_ssize_t *bounds; /* (experts + 2,)  where each expert's centroids begin, then the background's, then the end */
-    double square, means[2], spreads[2], farthest, nearest;
-};
-
-struct Look {
-    PyObject_HEAD
-    Subjects *subjects; /* or NULL */
-    Py_ssize_t column;  /* of the familiarities */
-    double base, familiarity, strangeness, strange, most, between, within, mean, unit, least, nearness, contrast, safety;
-};
-
-static PyTypeObject *subjects_type, *look_type;
+static PyTypeObject *subjects_type;
 
 /* --- products with all centroids: whole numbers of one unit below 2^53, so their order does not matter */
 
@@ -62,8 +45,7 @@ WIDE static void multiply_widely(const Subjects *self, const double *sums, doubl
 }
 #endif
 
-/* The largest product with the centroids from `begin` to `end`. */
-static double find_nearest(const Subjects *self, const double *sums, double tokens, Py_ssize_t begin, Py_ssize_t end)
+double find_nearest(const Subjects *self, const double *sums, double tokens, Py_ssize_t begin, Py_ssize_t end)
 {
     double products[FEW + STEP], found = 0.0;
     Py_ssize_t from, j;
@@ -87,13 +69,7 @@ static double find_nearest(const Subjects *self, const double *sums, double toke
     return found;
 }
 
-INLINE double cut(const Subjects *self, double deviations)
-{
-    return deviations < self->farthest ? self->farthest : deviations > self->nearest ? self->nearest : deviations;
-}
-
-/* One divided by the length of the sums less the centre, tokens times. */
-static double find_scale(const Subjects *self, const double *sums, double tokens)
+double find_scale(const Subjects *self, const double *sums, double tokens)
 {
     double ss = 0.0, sm = 0.0, square;
     Py_ssize_t k;
@@ -105,60 +81,74 @@ static double find_scale(const Subjects *self, const double *sums, double tokens
     return square > 0 ? 1.0 / sqrt(square) : 0.0;
 }
 
-/* The operations of `Subjects.measure` in Python, in the same order. */
-static void measure(const Subjects *self, const double *sums, double tokens, Py_ssize_t best, double found[2])
-{
-    const Py_ssize_t *bounds = self->bounds, last = self->experts;
-    double scale = find_scale(self, sums, tokens);
-    double own = find_nearest(self, sums, tokens, bounds[best], bounds[best + 1]);
-    double background = find_nearest(self, sums, tokens, bounds[last], bounds[last + 1]);
-    double contrast = (find_nearest(self, sums, tokens, 0, bounds[last]) - background) * scale;
-    found[0] = cut(self, (own * scale - self->means[0]) / self->spreads[0]);
-    found[1] = cut(self, (contrast - self->means[1]) / self->spreads[1]);
-}
+/* --- rough cosines of small whole numbers: they find the few centroids that may be the nearest */
 
-/* Whether the subjects leave the log-odds above the limit, without the centroids of the other experts: the contrast is at
-   least that of the best expert. Most prompts need neither the background nor all centroids of that expert. */
-static int is_near(const Look *look, const double *sums, double tokens, Py_ssize_t best, double odds)
+/* The direction of the sums less the centre in parts of ONE; 0 where there is none. `wide` numbers. */
+static int find_direction(const Subjects *self, const double *sums, double tokens, int16_t *direction)
 {
-    const Subjects *self = look->subjects;
-    const Py_ssize_t *bounds = self->bounds, last = self->experts;
-    const double scale = find_scale(self, sums, tokens), lowest = look->contrast * self->farthest;
-    double own = 0.0, near = 0.0, background;
-    Py_ssize_t from, to;
-    if (look->contrast < 0 || look->nearness < 0) return 0;
-    for (from = bounds[best]; from < bounds[best + 1]; from = to) {
-        double found;
-        to = (from / STEP + 1) * STEP < bounds[best + 1] ? (from / STEP + 1) * STEP : bounds[best + 1];
-        found = find_nearest(self, sums, tokens, from, to);
-        if (from == bounds[best] || found > own) own = found;
-        near = look->nearness * cut(self, (own * scale - self->means[0]) / self->spreads[0]);
-        if (odds + near + lowest > look->safety) return 1;
+    double square = 0.0, scale;
+    Py_ssize_t k;
+    for (k = 0; k < self->width; k++) {
+        double turned = sums[k] - tokens * self->centre[k];
+        square += turned * turned;
     }
-    background = find_nearest(self, sums, tokens, bounds[last], bounds[last + 1]);
-    odds += near + look->contrast * cut(self, ((own - background) * scale - self->means[1]) / self->spreads[1]);
-    return odds > look->safety;
+    if (!(square > 0.0 && square < HUGE_VAL)) return 0;
+    scale = ONE / sqrt(square);
+    for (k = 0; k < self->width; k++)
+        direction[k] = (int16_t)floor((sums[k] - tokens * self->centre[k]) * scale + 0.5);
+    for (; k < self->wide; k++) direction[k] = 0;
+    return 1;
 }
 
-int is_surely_in_domain(const Look *look, const double *tally, Py_ssize_t columns, Py_ssize_t tokens, Py_ssize_t best)
+/* The largest product with the centroids from `begin` to `end`: the exact one of those whose rough cosine may be it. */
+static double find_by_cosines(const Subjects *self, const double *sums, double tokens, const int32_t *cosines,
+                              Py_ssize_t begin, Py_ssize_t end)
 {
-    double n = (double)tokens, odds, f;
-    if (columns <= look->column) return 0;
-    f = (tally[look->column] / (look->unit * n) - look->mean) / sqrt(look->between + look->within / n);
-    if (f > look->most) f = look->most;
-    odds = look->base + look->familiarity * f;
-    if (f < -look->strange) odds += look->strangeness * (f + look->strange);
-    if (look->subjects == NULL || odds + look->least > look->safety) return odds + look->least > look->safety;
-    if (columns == look->column + 1) return odds > look->safety;
-    if (columns - look->column - 1 != look->subjects->width || best >= look->subjects->experts) return 0;
-    return is_near(look, tally + look->column + 1, n, best, odds);
+    int32_t most = cosines[begin];
+    double found = -HUGE_VAL;
+    Py_ssize_t j, k;
+    for (j = begin; j < end; j++) most = cosines[j] > most ? cosines[j] : most;
+    for (j = begin; j < end; j++) {
+        const double *across = self->across + j / STEP * STEP * self->width + j % STEP;
+        double product = 0.0;
+        if (cosines[j] < most - 2 * self->error) continue;
+        for (k = 0; k < self->width; k++) product += across[k * STEP] * sums[k];
+        product -= tokens * self->of_centre[j];
+        if (product > found) found = product;
+    }
+    return found;
 }
 
-const Look *as_look(PyObject *object)
+/* The nearest of the best expert's centroids, of all experts' and of the background's. */
+static void find_all_nearest(const Subjects *self, const double *sums, double tokens, Py_ssize_t best, double nearest[3])
 {
-    if (PyObject_TypeCheck(object, look_type)) return (const Look *)object;
-    PyErr_SetString(PyExc_TypeError, "expected a Look or None");
-    return NULL;
+    const Py_ssize_t *bounds = self->bounds, last = self->experts;
+    const Py_ssize_t begin[3] = {bounds[best], 0, bounds[last]}, end[3] = {bounds[best + 1], bounds[last], bounds[last + 1]};
+    int16_t *direction = self->rough == NULL ? NULL : malloc(sizeof(int16_t) * (size_t)self->wide);
+    int32_t *cosines = direction == NULL ? NULL : malloc(sizeof(int32_t) * (size_t)self->centroids);
+    int i, is_rough = cosines != NULL && find_direction(self, sums, tokens, direction);
+    Py_ssize_t j, k;
+    for (j = 0; is_rough && j < self->centroids; j++) {
+        const int16_t *row = self->rough + j * self->wide;
+        int32_t sum = 0;
+        for (k = 0; k < self->wide; k += STEP)
+            for (i = 0; i < STEP; i++) sum += (int32_t)row[k + i] * (int32_t)direction[k + i];
+        cosines[j] = sum;
+    }
+    for (i = 0; i < 3; i++)
+        nearest[i] = is_rough ? find_by_cosines(self, sums, tokens, cosines, begin[i], end[i])
+                              : find_nearest(self, sums, tokens, begin[i], end[i]);
+    free(direction);
+    free(cosines);
+}
+
+void measure_subjects(const Subjects *self, const double *sums, double tokens, Py_ssize_t best, double found[2])
+{
+    double nearest[3], scale = find_scale(self, sums, tokens), contrast;
+    find_all_nearest(self, sums, tokens, best, nearest);
+    contrast = (nearest[1] - nearest[2]) * scale;
+    found[0] = cut(self, (nearest[0] * scale - self->means[0]) / self->spreads[0]);
+    found[1] = cut(self, (contrast - self->means[1]) / self->spreads[1]);
 }
 
 /* --- measure(sums, tokens, best) of Python */
@@ -178,12 +168,25 @@ static PyObject *measure_prompt(Subjects *self, PyObject *const *given, Py_ssize
         PyErr_SetString(PyExc_ValueError, "the sums or the expert do not fit the subjects");
         return NULL;
     }
-    measure(self, sums.view.buf, tokens, best, found);
+    measure_subjects(self, sums.view.buf, tokens, best, found);
     release_numbers(&sums);
     return Py_BuildValue("dd", found[0], found[1]);
 }
 
-/* --- the types */
+/* --- the type */
+
+int take_subjects(PyObject *object, Subjects **found)
+{
+    *found = NULL;
+    if (object == Py_None) return 0;
+    if (!PyObject_TypeCheck(object, subjects_type)) {
+        PyErr_SetString(PyExc_TypeError, "expected Subjects or None");
+        return -1;
+    }
+    Py_INCREF(object);
+    *found = (Subjects *)object;
+    return 0;
+}
 
 static void delete_subjects(Subjects *self)
 {
@@ -192,8 +195,30 @@ static void delete_subjects(Subjects *self)
     free(self->of_centre);
     free(self->centre);
     free(self->bounds);
+    free(self->rough);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
     Py_DECREF(type);
+}
+
+/* Round the centroids to parts of ONE. With both factors off by a half in each of n places, a product of two vectors of
+   length ONE is off by sqrt(n) ONE at most, and by n / 4. */
+static int fill_rough(Subjects *self, const Numbers *M)
+{
+    const double *given = M->view.buf;
+    Py_ssize_t j, k;
+    self->wide = (self->width + STEP - 1) / STEP * STEP;
+    for (j = 0; j < M->rows; j++) {
+        double square = 0.0;
+        for (k = 0; k < self->width; k++) square += given[j * self->width + k] * given[j * self->width + k];
+        if (!(square < LONGEST * LONGEST)) return 0;
+    }
+    self->error = (int32_t)(LONGEST * ONE * sqrt((double)self->width) + (double)self->width / 4.0) + 1;
+    self->rough = self->width > ONE ? NULL : calloc((size_t)(M->rows * self->wide), sizeof(int16_t));
+    if (self->rough == NULL) return self->width > ONE ? 0 : -1;
+    for (j = 0; j < M->rows; j++)
+        for (k = 0; k < self->width; k++)
+            self->rough[j * self->wide + k] = (int16_t)floor(given[j * self->width + k] * ONE + 0.5);
+    return 0;
 }
 
 static int fill(Subjects *self, const Numbers *M, const Numbers *Mm, const Numbers *m, const Numbers *bounds)
@@ -223,7 +248,7 @@ static int fill(Subjects *self, const Numbers *M, const Numbers *Mm, const Numbe
     memcpy(self->centre, m->view.buf, sizeof(double) * (size_t)self->width);
     for (c = 0; c <= self->experts; c++) self->bounds[c] = (Py_ssize_t)((const int64_t *)bounds->view.buf)[c];
     self->bounds[self->experts + 1] = M->rows;
-    return 0;
+    return fill_rough(self, M);
 }
 
 static PyObject *make_subjects(PyTypeObject *type, PyObject *arguments, PyObject *named)
@@ -258,55 +283,18 @@ static PyObject *make_subjects(PyTypeObject *type, PyObject *arguments, PyObject
     return (PyObject *)self;
 }
 
-static void delete_look(Look *self)
-{
-    PyTypeObject *type = Py_TYPE((PyObject *)self);
-    Py_XDECREF((PyObject *)self->subjects);
-    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
-    Py_DECREF(type);
-}
-
-static PyObject *make_look(PyTypeObject *type, PyObject *arguments, PyObject *named)
-{
-    PyObject *subjects;
-    Look *self = (Look *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0); /* all zeros */
-    (void)named;
-    if (self == NULL) return NULL;
-    if (!PyArg_ParseTuple(arguments, "Onddddddddddddd", &subjects, &self->column, &self->base, &self->familiarity,
-                          &self->strangeness, &self->strange, &self->most, &self->between, &self->within, &self->mean,
-                          &self->unit, &self->least, &self->nearness, &self->contrast, &self->safety)) {
-        Py_DECREF((PyObject *)self);
-        return NULL;
-    }
-    if (subjects != Py_None) {
-        if (!PyObject_TypeCheck(subjects, subjects_type)) {
-            PyErr_SetString(PyExc_TypeError, "expected Subjects or None");
-            Py_DECREF((PyObject *)self);
-            return NULL;
-        }
-        Py_INCREF(subjects);
-        self->subjects = (Subjects *)subjects;
-    }
-    return (PyObject *)self;
-}
-
 static PyMethodDef methods[] = {
     METHOD("measure", measure_prompt, "measure(sums, tokens, best): nearness and contrast of one prompt."),
     {NULL, NULL, 0, NULL}};
 
 static PyType_Slot subjects_slots[] = {{Py_tp_new, make_subjects}, {Py_tp_dealloc, delete_subjects},
                                        {Py_tp_methods, methods}, {0, NULL}};
-static PyType_Slot look_slots[] = {{Py_tp_new, make_look}, {Py_tp_dealloc, delete_look}, {0, NULL}};
 
 static PyType_Spec subjects_spec = {"ir3de.kernel._native.Subjects", sizeof(Subjects), 0, Py_TPFLAGS_DEFAULT,
                                     subjects_slots};
-static PyType_Spec look_spec = {"ir3de.kernel._native.Look", sizeof(Look), 0, Py_TPFLAGS_DEFAULT, look_slots};
 
 int add_subjects(PyObject *module)
 {
     if (subjects_type == NULL) subjects_type = (PyTypeObject *)PyType_FromSpec(&subjects_spec);
-    if (look_type == NULL) look_type = (PyTypeObject *)PyType_FromSpec(&look_spec);
-    if (subjects_type == NULL || look_type == NULL) return -1;
-    if (PyModule_AddObjectRef(module, "Subjects", (PyObject *)subjects_type) < 0) return -1;
-    return PyModule_AddObjectRef(module, "Look", (PyObject *)look_type);
+    return subjects_type == NULL ? -1 : PyModule_AddObjectRef(module, "Subjects", (PyObject *)subjects_type);
 }

@@ -17,6 +17,7 @@ from ir3de.scorers.table import FAMILIARITY_UNIT
 from ir3de.selectors import Tally
 
 Reason = Literal["", "no known token", "low confidence", "low expected score", "out of domain", "no content"]
+NOTHING_SPEAKS = ("no content", "no known token")  # for any domain
 CANDIDATE_RATIO = 1 / 3  # of the best expert's probability: what candidates have at least
 MAX_LOG_ODDS = 700.0  # the exponential of more overflows
 
@@ -227,18 +228,27 @@ class Decision:
 
     def _find_values(self) -> list[float]:
         """The value of each expert if the prompt is in domain."""
-        rules = self._rules
         if (values := self._kept) is None:
-            values = self._kept = rules.valuation.values(rules.selector, self._tallies, self._counted)
-            if (member := rules.membership) is None:
-                self._in_domain = math.inf
-            elif self._reason in ("no content", "no known token"):
-                self._in_domain = -math.inf  # nothing speaks for any domain
-            else:
-                self._in_domain = member.find_log_odds(self.familiarity or 0.0, max(values), *self._subject(member))
-            if (calibration := rules.calibration) is not None and calibration.most:
-                values = self._kept = calibration.limit(values)
+            values, self._in_domain = self._find_natively() or self._find_in_python()
+            if (calibration := self._rules.calibration) is not None and calibration.most:
+                values = calibration.limit(values)
+            self._kept = values
         return values
+
+    def _find_natively(self) -> tuple[list[float], float] | None:
+        """The values and the log-odds that the prompt is in domain, by the kernel; None where it may not."""
+        if self._reason in NOTHING_SPEAKS or (native := self._rules.values) is None:
+            return None
+        return native.find(self._given_tally, self._tokens, self._counted)
+
+    def _find_in_python(self) -> tuple[list[float], float]:
+        rules = self._rules
+        values = rules.valuation.values(rules.selector, self._tallies, self._counted)
+        if (member := rules.membership) is None:
+            return values, math.inf
+        if self._reason in NOTHING_SPEAKS:
+            return values, -math.inf
+        return values, member.find_log_odds(self.familiarity or 0.0, max(values), *self._subject(member))
 
     def _subject(self, member: Membership) -> tuple[float, float]:
         """How near the prompt is to what the experts' prompts are about; zeros where that is not known."""

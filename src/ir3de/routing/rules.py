@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING
 
 from ir3de import kernel
 from ir3de.policies import (
+    MAX_CERTAINTY,
     MAX_FAMILIARITY,
     MIN_CERTAINTY,
+    MIN_FAMILIARITY,
     STRANGE,
+    AssumedCalibration,
     Calibration,
     Costs,
     Familiarity,
@@ -22,10 +25,10 @@ from ir3de.policies import (
 from ir3de.routing.second_opinion import SecondOpinion
 from ir3de.routing.valuation import Consulted, Deferrable, Probabilities, Valuation
 from ir3de.scorers.table import FAMILIARITY_UNIT
-from ir3de.selectors import Selector, Tally
+from ir3de.selectors import SCORE_UNIT, Average, Selector, Tally
 
 if TYPE_CHECKING:
-    from ir3de.kernel import Look
+    from ir3de.kernel import Look, Values
 
 SAFETY = 1e-6  # a quick look may differ in rounding
 
@@ -125,6 +128,28 @@ class DecisionRules(Deferrable):
             member.nearness,
             member.contrast,
             SAFETY,
+        )
+        return made
+
+    @cached_property
+    def values(self) -> Values | None:
+        """What finds the experts' probabilities and the log-odds natively; None where Python must find them."""
+        valuation, member, known = self.valuation, self.membership, self.familiarity
+        if kernel.native is None or type(valuation) is not Probabilities or type(self.selector) is not Average:
+            return None
+        if (calibration := valuation.in_force) is None:
+            return None
+        trust = calibration.trust if isinstance(calibration, AssumedCalibration) else 1.0
+        weights = () if member is None else (
+            *(member.bias, *member.weights, STRANGE),
+            *(MIN_FAMILIARITY, MAX_FAMILIARITY, MIN_CERTAINTY, MAX_CERTAINTY),
+        )  # fmt: skip
+        made: Values = kernel.native.Values(
+            None if member is None or member.subjects is None else member.subjects.native,
+            len(self.experts),
+            (SCORE_UNIT, calibration.scale, calibration.growth, trust),
+            weights,
+            () if known is None else (known.mean, known.between**2, known.within**2, FAMILIARITY_UNIT),
         )
         return made
 
