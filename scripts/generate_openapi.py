@@ -15,6 +15,7 @@ from pydantic.json_schema import models_json_schema
 
 import openapi_admin_models as admin
 import openapi_models as s
+from ir3de_gateway.admin.candidate import Promotion, Rollback
 from ir3de_gateway.admin.changes import ExpertAddition, ReplicaChange, RouterReplacement
 from ir3de_gateway.http.feedback import FeedbackRequest
 from ir3de_gateway.http.service import DOCUMENT as TARGET
@@ -200,6 +201,7 @@ def _describe_admin() -> dict[str, Schema]:
     keep = _parameter("query", "domain", {"enum": ["keep"]}, "Remove the endpoint only; the router keeps the domain.")
     configured = _parameter("query", "router", {"enum": ["configured"]}, "Serve the configured router.")
     last = _parameter("query", "last", {"type": "integer", "minimum": 1, "maximum": 10_000, "default": 100}, "Lines.")
+    why = _parameter("query", "why", _STRING, "The reason, for the history.")
     choose = _parameter("query", "scorer", {"enum": ["choose"]}, "Choose the router's scorer again.")
     added = change("Add an expert, or more texts for one.", admin.ChangedExpert, body=ExpertAddition)
     added["responses"]["201"] = _answer(admin.ChangedExpert, etag=True)
@@ -214,6 +216,13 @@ def _describe_admin() -> dict[str, Schema]:
             "put": change("Serve another router.", admin.Router, body=RouterReplacement),
             "delete": change("Serve the configured router again.", admin.Router),
         },
+        "/admin/router/history": {"get": show("Every router that went live, newest first.", admin.RouterHistory)},
+        "/admin/router/rollback": {"post": change("Serve an earlier version again.", admin.Router, body=Rollback)},
+        "/admin/candidate": {
+            "get": show("The candidate router, and where its test stands.", admin.Candidate),
+            "delete": change("End its trial.", admin.Candidate, why),
+        },
+        "/admin/candidate/promote": {"post": change("Put the candidate live.", admin.Router, body=Promotion)},
         "/admin/reload": {"post": change("Read the configuration again.", s.AnyObject, configured)},
         "/admin/keys": {"get": _operation("Every key.", _answer(admin.KeyList), _ERRORS | _CHANGES, [{"admin": []}])},
         "/admin/audit": {"get": show("The last changes, newest first.", s.AnyObject, last)},

@@ -92,6 +92,83 @@ class Router(OpenModel):
     experts: list[str]
 
 
+class RouterVersion(OpenModel):
+    """A router that went live."""
+
+    number: Count
+    digest: str
+    time: str
+    who: str
+    """Who put it there; empty if it was found at its location."""
+    action: str
+    """load, promote candidate, roll back, or another change of the audit log."""
+    why: str
+    path: str
+    """Where it came from."""
+    experts: list[str]
+    prompts: int | None
+    """It was fitted on."""
+    proof: dict[str, Any]
+    """`accuracy` on held-out prompts of its fit, and `learning`, the proof of `ir3de learn`, if there are such."""
+    kept: bool
+    """Whether it can be rolled back to."""
+    live: bool
+
+
+class RouterHistory(OpenModel):
+    """The versions of the router, newest first."""
+
+    object: Literal["list"]
+    data: list[RouterVersion]
+    keeps: Count
+    """How many routers are kept (router.versions)."""
+
+
+class CandidateTest(OpenModel):
+    """Where the sequential test of a candidate stands."""
+
+    verdict: Literal["open", "worse", "better"]
+    requests: Count
+    """On which both routers decided."""
+    disagreements: Count
+    observed: Count
+    """Disagreements with feedback that counts."""
+    difference: float | None
+    """The candidate's expected score less that of the live router, where they disagree."""
+    against: float
+    """Evidence that it is worse: 1 / level is enough."""
+    in_favour: float
+    """Evidence that it is better."""
+    level: float
+    time: str
+    """When it was computed."""
+
+
+class CandidateEnd(OpenModel):
+    """How its trial ended."""
+
+    how: Literal["stopped", "withdrawn", "promoted"]
+    time: str
+    who: str
+    why: str
+
+
+class Candidate(OpenModel):
+    """The candidate router. Without one there is only `state`."""
+
+    object: Literal["candidate"]
+    state: Literal["none", "trial", "stopped", "withdrawn", "promoted", "live"]
+    router: str | None = None
+    digest: str | None = None
+    experts: list[str] = []  # noqa: RUF012 - pydantic copies it
+    mode: Literal["shadow", "canary"] | None = None
+    share: float | None = None
+    promote: Literal["by_hand", "auto"] | None = None
+    level: float | None = None
+    test: CandidateTest | None = None
+    ended: CandidateEnd | None = None
+
+
 class UsedWithin(OpenModel):
     """Requests, tokens and cost of a day or a month."""
 

@@ -35,7 +35,8 @@ def folder(tmp_path: Path) -> Path:
 
 def config(folder: Path, endpoint: str = ENDPOINT["base_url"], **changes: Any) -> Config:
     experts = [{"name": name, "base_url": endpoint} for name in tiny.DOMAINS]
-    given = {"router": {"path": str(folder / "router")}, "state": str(folder / "state"), "logs": {"access": None}}
+    router = {"path": str(folder / "router"), "versions": 0}  # test_versions.py keeps some
+    given = {"router": router, "state": str(folder / "state"), "logs": {"access": None}}
     return Config.model_validate({**given, "experts": experts, **changes})
 
 

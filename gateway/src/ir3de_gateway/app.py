@@ -14,6 +14,7 @@ from starlette.routing import Match, Route
 from starlette.types import ASGIApp
 
 from ir3de_gateway.admin import routes as admin
+from ir3de_gateway.admin import version_routes
 from ir3de_gateway.api_errors import ApiError, build_internal_error
 from ir3de_gateway.gateway import Gateway
 from ir3de_gateway.http import feedback, route, service
@@ -62,6 +63,7 @@ def other_routes(gateway: Gateway) -> list[Route]:
         *service.routes,
         *gateway.observer.routes,
         *admin.routes,
+        *version_routes.routes,
     ]
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 Outcome = Literal["ok", "client_error", "upstream_error", "unavailable", "cancelled", "broken_stream", "failed"]
 
-Arm = Literal["", "live", "explore"]
+Arm = Literal["", "live", "candidate", "explore"]
 
 Handover = tuple[str, str, str]  # a request was forwarded: from an expert that failed, to another, and the reason
 REFUSAL_LABELS = ("endpoint", "capability", "translation", "context", "key", "request", "price")
@@ -30,6 +30,16 @@ class Instead(NamedTuple):
 
 
 NOT_INSTEAD = Instead()
+
+
+class Trial(NamedTuple):
+    """What the live router and the candidate decided on a request. The record itself has the decision that served."""
+
+    router: str  # hash of the live router
+    decided: str | None  # by the live router
+    decision: Decision
+    candidate: str  # hash of the candidate
+    candidate_expert: str | None
 
 
 @dataclass(slots=True)
@@ -54,6 +64,8 @@ class ExchangeRecord:
     expert: str = ""  # the one that answered, or that got the request last
     model: str = ""  # what its endpoint calls the model
     session: str = ""
+    conversation: str = ""  # its name in the journal, where that is not made from the session
+    trial: Trial | None = None  # where a candidate decided, too
     propensity: float = 1.0  # the probability with which the expert was chosen for this prompt
     arm: Arm = ""  # who chose, where chance decided
     stream: bool = False

@@ -92,9 +92,15 @@ class Gateway:
         now = open_admin_state(config, None, folder)
         gateway = cls(now, config_path=config_path, state_folder=path if temporary is None else None)
         now.apply_drains()
-        gateway.administration = Administration(gateway.live, partial(_read_again, reread or (lambda: config)), folder)
+        again = partial(_read_again, reread or (lambda: config))
+        gateway.administration = Administration(gateway.live, again, folder, gateway.is_first)
+        gateway.administration.note_version()
         gateway._temporary_state = temporary
         return gateway
+
+    def is_first(self) -> bool:
+        """Whether this worker does what one of them does for all."""
+        return self.store.counts is None or self.store.counts.is_first()
 
     def get_cache(self, snapshot: Snapshot) -> AnswerCache | None:
         """The answers that this snapshot's experts gave; None if it keeps none, or no longer serves."""

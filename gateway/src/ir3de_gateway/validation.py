@@ -159,6 +159,9 @@ def check_consistency(config: Config, router: RouterFacts | None) -> list[Findin
     if config.routing.explore and config.feedback.folder is None:
         text = "explores for nothing, because no journal is kept: name a folder in feedback.folder"
         findings.append(Finding("warning", "routing.explore", text))
+    if config.routing.candidate is not None and config.feedback.folder is None:
+        text = "is only counted, because no journal is kept: name a folder in feedback.folder to have it judged"
+        findings.append(Finding("warning", "routing.candidate", text))
     if refused := find_host_error(config):
         findings.append(Finding("error", "server.host", refused))
     findings += _check_logs(config)

@@ -21,10 +21,12 @@ from typing import Any
 
 from ir3de.errors import ArtifactError, IR3DEError, name_some
 from ir3de.serving import files, hide_user
-from ir3de_gateway.admin.changes import AdminState, Change, Changed, Comparison
+from ir3de_gateway.admin.candidate import attach_candidate
+from ir3de_gateway.admin.changes import AdminState, CandidateRouter, Change, Changed, Comparison
 from ir3de_gateway.admin.fit_process import FitFailed
 from ir3de_gateway.admin.router_source import FetchBudget, FetchError, RouterFollower
 from ir3de_gateway.admin.state import STATE, State, StateFolder
+from ir3de_gateway.admin.versions import list_kept, note_version
 from ir3de_gateway.api_errors import ApiError
 from ir3de_gateway.background import Stopped, release_memory, repeat, run_in_thread
 from ir3de_gateway.config.document import Config
@@ -51,9 +53,15 @@ class Caller:
 class Administration:
     """Makes changes, one at a time, and loads those that other workers made."""
 
-    def __init__(self, live: LiveSnapshot, reread: Callable[[], Config], folder: StateFolder) -> None:
-        """`live` has a snapshot from `open_admin_state`."""
-        self.live, self.folder = live, folder
+    def __init__(
+        self,
+        live: LiveSnapshot,
+        reread: Callable[[], Config],
+        folder: StateFolder,
+        is_first: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """`live` has a snapshot from `open_admin_state`; `is_first` tells whether this worker is the first of all."""
+        self.live, self.folder, self.is_first = live, folder, is_first
         self._started_with = self.current.base  # some of it is in force until the gateway starts again
         self._reread = reread
         self._lock = asyncio.Lock()
@@ -143,13 +151,14 @@ class Administration:
             with self.folder.lock(CHANGE_WAIT_S):
                 now = self._read_changes(stop)
                 self.folder.complete_audit(now.state)  # if it cannot be written, nothing is changed: no line gets lost
+                note_version(self.folder, now)  # so that there is a way back
                 line |= {"router_before": now.digest, "etag_before": compute_etag(now)}
                 try:
                     check_if_match(caller.if_match, compute_etag(now))
                     new, comparison = self._try_change(change, now, stop)
                     return self._persist(new, line), comparison
                 except ApiError as problem:
-                    self.folder.drop_routers(now.state, now.base)
+                    self.folder.drop_routers(now.state, now.base, list_kept(self.folder))
                     self.folder.record({**line, "outcome": "refused", "status": problem.status, "code": problem.code})
                     return now, problem
         except files.FolderBusyError:
@@ -197,8 +206,10 @@ class Administration:
             self.folder.complete_audit(state)
         except ArtifactError as error:  # the change is made; its line stays in the state, and is written later
             log.error("cannot complete the audit log: %s", error)
-        self.folder.drop_routers(state, new.base)
-        return replace(new, state=state, stamp=self.folder.stamp())
+        made = replace(new, state=state, stamp=self.folder.stamp())
+        note_version(self.folder, made)
+        self.folder.drop_routers(state, new.base, list_kept(self.folder))
+        return made
 
     async def follow(self) -> None:
         """Load what others change, until cancelled. Then changes under way are stopped."""
@@ -226,6 +237,25 @@ class Administration:
             found = await run_in_thread(now.follower.check, build_budget(now.config))
             if found is not None:
                 self._activate(await run_in_thread(now.with_router, found))
+                await run_in_thread(self.note_version)
+            if (trial := self.current.trial) is not None:
+                another = await run_in_thread(trial.follower.check, build_budget(now.config))
+                if another is not None:
+                    self._activate(await run_in_thread(self._replace_trial, CandidateRouter(trial.follower, another)))
+
+    def _replace_trial(self, trial: CandidateRouter) -> AdminState:
+        """The state with a candidate that was published; one that cannot be tried leaves the one before."""
+        try:
+            return self.current.with_trial(trial)
+        except IR3DEError as error:
+            log.warning("%s. The candidate before stays", error)
+            return self.current
+
+    def note_version(self) -> None:
+        """Note the router that serves as a version. One worker does it for all."""
+        if self.is_first():
+            with suppress(IR3DEError, OSError), self.folder.lock(CHANGE_WAIT_S):  # else before the next change
+                note_version(self.folder, self.current)
 
     def _read_changes(self, stop: threading.Event | None = None) -> AdminState:
         now, stamp = self.current, self.folder.stamp()
@@ -279,7 +309,8 @@ def open_admin_state(
                 f"{folder.path / STATE} to drop all changes"
             ) from error
     where = {"base": base, "state": state, "stamp": stamp, "follower": follower, "loaded": loaded}
-    return AdminState.from_config(config, loaded.router, loaded.digest, before, **where)
+    now = AdminState.from_config(config, loaded.router, loaded.digest, before, **where)
+    return attach_candidate(now, folder, before, build_budget(config, stop))
 
 
 def build_budget(config: Config, stop: threading.Event | None = None) -> FetchBudget:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
+from ir3de.errors import InputError, name_some
 from ir3de.serving import ScorerChoice, check_scheme, hide_user
 from ir3de_gateway.admin.fit_process import FitOrder, fit
 from ir3de_gateway.admin.router_source import LoadedRouter, RouterFollower, is_address
@@ -60,6 +61,14 @@ class RouterReplacement(Part):
     """The absolute path of a folder, or an address."""
 
 
+@dataclass(frozen=True)
+class CandidateRouter:
+    """The configured candidate, and where it comes from."""
+
+    follower: RouterFollower
+    loaded: LoadedRouter
+
+
 @dataclass(frozen=True, kw_only=True)
 class AdminState(Snapshot):
     """What serves, and where it comes from: the configuration file, the changes made by /admin, the router's files."""
@@ -69,6 +78,7 @@ class AdminState(Snapshot):
     stamp: object  # of the state file
     follower: RouterFollower
     loaded: LoadedRouter  # without the configuration's threshold and default
+    trial: CandidateRouter | None = None  # the configured candidate, also where its trial has ended
 
     def apply_drains(self) -> None:
         """Set which replicas are drained. Their requests in flight go on."""
@@ -80,7 +90,25 @@ class AdminState(Snapshot):
     def with_router(self, loaded: LoadedRouter) -> AdminState:
         """The same with a router that was published meanwhile."""
         router = apply_routing_settings(loaded.router, self.config)
-        return replace(self, loaded=loaded, router=router, digest=loaded.digest)
+        return replace(self, loaded=loaded, router=router, digest=loaded.digest).with_trial(self.trial)
+
+    def with_trial(self, trial: CandidateRouter | None) -> AdminState:
+        """The same with a candidate, which decides unless its trial has ended, or it serves already."""
+        candidate, ended = None, self.state.candidate
+        if trial is not None and trial.loaded.digest not in (self.digest, None if ended is None else ended.digest):
+            self._check_candidate(trial)
+            router = apply_routing_settings(trial.loaded.router, self.config)
+            candidate = Snapshot(self.config, router, trial.loaded.digest, self.experts)
+        return replace(self, trial=trial, candidate=candidate)
+
+    def _check_candidate(self, trial: CandidateRouter) -> None:
+        """Reject a candidate with experts that nobody can ask. Those that the live router knows are known to lack."""
+        known = {*self.experts, *self.router.experts}
+        if missing := [name for name in trial.loaded.router.experts if name not in known]:
+            raise InputError(
+                f"the candidate {trial.follower.shown} knows {name_some(missing)}, but there is no such expert: add "
+                "its endpoint (experts), or name another candidate (routing.candidate)"
+            )
 
 
 Comparison = dict[str, Any] | None  # a router before and after; None where it was not fitted again

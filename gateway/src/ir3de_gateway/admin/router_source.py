@@ -262,6 +262,7 @@ class LoadedRouter:
 
     router: Router
     header: Mapping[str, Any]
+    folder: Path  # on this machine, with the files that the header names
 
     @property
     def digest(self) -> str:
@@ -337,7 +338,7 @@ class RouterFollower:
         header = parse_header(content, folder)
         parts = load_described(folder, header, mapped=True, derived=None if is_fetched else self._cache)
         self._has_loaded = True
-        return LoadedRouter(Router(parts), header)
+        return LoadedRouter(Router(parts), header, folder)
 
     def _warn_once(self, message: str) -> None:
         if message != self._last_warning:

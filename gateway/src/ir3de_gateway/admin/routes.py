@@ -32,72 +32,72 @@ MAX_AUDIT_LINES = 10_000  # of the audit log in one answer
 
 async def list_experts(request: Request) -> Response:
     """Every expert: its endpoint, its circuit breaker and queue, and its domain in the router."""
-    administration = _get_administration(request)
-    return _respond(administration, {"object": "list", "data": describe_experts(administration.current)})
+    administration = get_administration(request)
+    return respond(administration, {"object": "list", "data": describe_experts(administration.current)})
 
 
 async def add_expert(request: Request) -> Response:
     """Add an expert; with `merge`, extend one that exists."""
-    administration, more = _get_administration(request), await _read(changes.ExpertAddition, request)
+    administration, more = get_administration(request), await read(changes.ExpertAddition, request)
     action = "merge expert" if more.merge else "add expert"
-    found = await _make_change(request, partial(changes.add_expert, more), action=action, expert=more.name)
+    found = await make_change(request, partial(changes.add_expert, more), action=action, expert=more.name)
     row = _find_row(describe_experts(administration.current), more.name)
-    return _respond(administration, {**row, "change": found}, status=200 if more.merge else 201)
+    return respond(administration, {**row, "change": found}, status=200 if more.merge else 201)
 
 
 async def remove_expert(request: Request) -> Response:
     """Remove an expert; its requests in flight finish."""
-    administration, name = _get_administration(request), request.path_params["name"]
+    administration, name = get_administration(request), request.path_params["name"]
     keep_domain = _read_option(request, "domain", "keep") is not None
     scorer: Any = _read_option(request, "scorer", "choose") or "keep"
     change = partial(changes.remove_expert, name, keep_domain, scorer)
-    found = await _make_change(request, change, action="remove expert", expert=name)
-    return _respond(administration, {"name": name, "removed": True, "change": found})
+    found = await make_change(request, change, action="remove expert", expert=name)
+    return respond(administration, {"name": name, "removed": True, "change": found})
 
 
 async def change_replica(request: Request) -> Response:
     """Drain a replica of an expert, or give it requests again."""
-    administration, wanted = _get_administration(request), await _read(changes.ReplicaChange, request)
+    administration, wanted = get_administration(request), await read(changes.ReplicaChange, request)
     name, label = request.path_params["name"], request.path_params["replica"]
     action = "drain replica" if wanted.drain else "undrain replica"
     change = partial(changes.drain_replica, name, label, wanted.drain)
-    await _make_change(request, change, action=action, expert=name, replica=label)
+    await make_change(request, change, action=action, expert=name, replica=label)
     replicas = _find_row(describe_experts(administration.current), name)["replicas"]
-    return _respond(administration, _find_row(replicas, label))
+    return respond(administration, _find_row(replicas, label))
 
 
 async def show_router(request: Request) -> Response:
     """The router that serves, and the one that is configured."""
-    administration = _get_administration(request)
-    return _respond(administration, await asyncio.to_thread(describe_router, administration.current))
+    administration = get_administration(request)
+    return respond(administration, await asyncio.to_thread(describe_router, administration.current))
 
 
 async def replace_router(request: Request) -> Response:
     """Serve the router in another folder or at another address, or with DELETE the configured one again."""
-    administration = _get_administration(request)
-    given = await _read(changes.RouterReplacement, request) if request.method == "PUT" else None
+    administration = get_administration(request)
+    given = await read(changes.RouterReplacement, request) if request.method == "PUT" else None
     path = hide_user(administration.current.base.router.path if given is None else given.path)
     action = "replace router" if given else "configured router"
-    await _make_change(request, partial(changes.choose_router, given), action=action, path=path)
+    await make_change(request, partial(changes.choose_router, given), action=action, path=path)
     return await show_router(request)
 
 
 async def reload(request: Request) -> Response:
     """Read the configuration file again; ?router=configured also drops a router that /admin changed or replaced."""
-    administration, router = _get_administration(request), _read_option(request, "router", "configured")
+    administration, router = get_administration(request), _read_option(request, "router", "configured")
     change = partial(administration.reload, configured_router=router is not None)
-    await _make_change(request, change, action="reload")
-    return _respond(administration, {"reloaded": True, "needs_restart": administration.list_restart_needs()})
+    await make_change(request, change, action="reload")
+    return respond(administration, {"reloaded": True, "needs_restart": administration.list_restart_needs()})
 
 
 async def show_audit(request: Request) -> Response:
     """The last changes, newest first."""
-    administration, given = _get_administration(request), request.query_params.get("last", "100")
+    administration, given = get_administration(request), request.query_params.get("last", "100")
     if not re.fullmatch("[0-9]{1,6}", given) or not 1 <= int(given) <= MAX_AUDIT_LINES:
         message = f"last must be a number from 1 to {MAX_AUDIT_LINES:,}, found {given[:20]!r}"
         raise ApiError(422, message, "invalid_field", "last")
     lines = await asyncio.to_thread(administration.folder.history, int(given))
-    return _respond(administration, {"object": "list", "data": lines})
+    return respond(administration, {"object": "list", "data": lines})
 
 
 # descriptions ---------------------------------------------------------------------------------------------------
@@ -185,14 +185,14 @@ def _describe_configured(now: AdminState) -> dict[str, Any]:
 # requests and answers -------------------------------------------------------------------------------------------
 
 
-def _get_administration(request: Request) -> Administration:
+def get_administration(request: Request) -> Administration:
     found: Administration | None = request.app.state.gateway.administration
     if found is None:
         raise ApiError(404, "this gateway was built without /admin: open it with Gateway.open")
     return found
 
 
-def _read_caller(request: Request) -> Caller:
+def read_caller(request: Request) -> Caller:
     """The token itself is never stored: a key has a name, and tokens differ in the first digits of their hashes."""
     token = request.headers.get("authorization", "").partition(" ")[2].strip() or request.headers.get("x-api-key", "")
     label = f"token {hashlib.sha256(token.encode()).hexdigest()[:8]}" if token else ""
@@ -201,9 +201,9 @@ def _read_caller(request: Request) -> Caller:
     return Caller(label, str(getattr(request.state, "request_id", "")), request.headers.get("if-match"))
 
 
-async def _read(model: type[P], request: Request) -> P:
+async def read(model: type[P], request: Request) -> P:
     """The body of a request."""
-    limits = _get_administration(request).current.config.server.limits
+    limits = get_administration(request).current.config.server.limits
     try:
         body = json.loads(await read_body(request.receive, dict(request.scope["headers"]), limits))
     except ClientDisconnect:
@@ -220,9 +220,9 @@ def _read_option(request: Request, name: str, only: str) -> str | None:
     return value
 
 
-async def _make_change(request: Request, change: changes.Change, **what: str) -> changes.Comparison:
+async def make_change(request: Request, change: changes.Change, **what: str) -> changes.Comparison:
     """Make a change, which `what` describes in the audit log. It is stopped if the client disconnects before."""
-    made = _get_administration(request).change(change, _read_caller(request), **what)
+    made = get_administration(request).change(change, read_caller(request), **what)
     task, left = asyncio.ensure_future(made), asyncio.ensure_future(_wait_until_disconnected(request))
     try:
         await asyncio.wait((task, left), return_when=asyncio.FIRST_COMPLETED)
@@ -243,7 +243,7 @@ def _find_row(rows: list[dict[str, Any]], name: str) -> dict[str, Any]:
     return next(row for row in rows if row["name"] == name)
 
 
-def _respond(administration: Administration, body: dict[str, Any], *, status: int = 200) -> Response:
+def respond(administration: Administration, body: dict[str, Any], *, status: int = 200) -> Response:
     return JSONResponse(body, status, {"etag": administration.etag, "cache-control": "no-store"})
 
 

@@ -1,7 +1,9 @@
 """The state folder: what /admin changed. The configuration file itself is never written.
 
     state.json            experts added, replaced and removed, and the router; written last, in one step
-    router-<digest>/      the router as /admin changed it
+    router-<digest>/      the router as /admin changed it, and those that served before
+    versions.json         the routers that went live, oldest first
+    candidate.json        where the test of the candidate router stands
     audit.jsonl           one line per change, with its author
     gateway.json          what is served, where a command line named it
     cache/                routers that were fetched, and the files that workers map; may be deleted
@@ -19,18 +21,27 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ValidationError
 from pydantic.dataclasses import dataclass as validated_dataclass
 
 from ir3de.errors import ArtifactError, InputError
-from ir3de.serving import files, hide_user, holds_router, inspect_router, is_ours, read_header, stamp
-from ir3de_gateway.config.document import Config, RouterConfig
+from ir3de.serving import (
+    ROUTER_HEADER_FILE,
+    files,
+    hide_user,
+    holds_router,
+    inspect_router,
+    is_ours,
+    read_header,
+    stamp,
+)
+from ir3de_gateway.config.document import Config
 from ir3de_gateway.config.experts import ExpertConfig
 from ir3de_gateway.store.workers import is_first_report
 
@@ -38,10 +49,14 @@ log = logging.getLogger("ir3de.gateway")
 
 KIND, VERSION = "ir3de.state", 1
 STATE, AUDIT, CACHE = "state.json", "audit.jsonl", "cache"
+VERSIONS, CANDIDATE = "versions.json", "candidate.json"
+LEDGER, LEARNING = "ledger.jsonl", "learning.json"  # of a router: what was done to it, and the proof of `ir3de learn`
 NOTE = "gateway.json"  # which gateway a folder belongs to
 MAX_LINE_BYTES = 8_192  # of a line of the audit log
 
-_OWN_NAMES = re.compile(rf"{STATE}|{AUDIT}|{CACHE}|gateway\.json|\.?router-\w+|pins-.*|keys.*\.numbers.*|\..*\.part")
+_OWN_NAMES = re.compile(
+    rf"{STATE}|{AUDIT}|{VERSIONS}|{CANDIDATE}|{CACHE}|gateway\.json|\.?router-\w+|pins-.*|keys.*\.numbers.*|\..*\.part"
+)
 
 
 @dataclass(frozen=True)
@@ -51,6 +66,17 @@ class RouterChoice:
     path: str  # a folder or an address; if `own`, the name of a folder next to `state.json`
     own: bool = False  # changed by /admin
     base: str = ""  # digest of the router that /admin changed first
+
+
+@dataclass(frozen=True)
+class CandidateEnd:
+    """How the trial of a candidate router ended."""
+
+    digest: str
+    how: Literal["stopped", "withdrawn", "promoted"]
+    time: str
+    who: str
+    why: str
 
 
 @validated_dataclass(frozen=True)
@@ -65,6 +91,7 @@ class State:
     last: Mapping[str, Any] = field(default_factory=dict)  # the audit line of the last change
     sha256: str = ""  # of the file's content
     drained: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # names of replicas, by their expert
+    candidate: CandidateEnd | None = None  # the one whose trial ended last
 
     def apply_to(self, base: Config, folder: Path) -> Config:
         """The configuration with the changes."""
@@ -73,7 +100,7 @@ class State:
         router = base.router
         if self.router is not None:
             path = str(folder / self.router.path) if self.router.own else self.router.path
-            router = RouterConfig(path=path, follow=base.router.follow)
+            router = base.router.model_copy(update={"path": path})
         try:
             return Config(**{**dict(base), "router": router, "experts": (*experts, *changed.values())})
         except ValidationError as error:
@@ -144,7 +171,8 @@ class StateFolder:
         files.check_seal(header, path)
         try:
             fields = ("experts", "removed", "router", "reloads", "changes", "last", "sha256")
-            return State(**{name: header[name] for name in fields}, drained=header.get("drained", {}))
+            later = {"drained": header.get("drained", {}), "candidate": header.get("candidate")}
+            return State(**{name: header[name] for name in fields}, **later)
         except (KeyError, ValueError) as error:
             raise ArtifactError(f"{path} is damaged: {error!r}. Put a copy of it back, or delete it") from error
 
@@ -154,8 +182,9 @@ class StateFolder:
         new = replace(state, changes=changes, last={**line, "change": changes})
         header = {name: value for name, value in asdict(new).items() if name != "sha256"}
         header["experts"] = [expert.model_dump(mode="json", exclude_defaults=True) for expert in new.experts]
-        if not new.drained:  # versions before replicas do not know the field
-            del header["drained"]
+        for name in ("drained", "candidate"):  # earlier versions do not know these fields
+            if not header[name]:
+                del header[name]
         sealed = files.seal({"kind": KIND, "version": VERSION, **header})
         files.write(self.path / STATE, files.to_json(sealed), private=True)
         return replace(new, sha256=sealed["sha256"])
@@ -170,6 +199,26 @@ class StateFolder:
                 with suppress(OSError):
                     os.link(path, folder / path.name)
         return folder
+
+    def keep_router(self, source: Path, digest: str, base: str = "") -> RouterChoice:
+        """A copy of a router in this folder. Its files have links where that is possible: they are never overwritten.
+
+        `ArtifactError` if `source` holds another router by now, or a damaged one.
+        """
+        name = f"router-{digest[:16]}"
+        if source == self.path / name:
+            return RouterChoice(name, own=True, base=base)
+        try:
+            made = Path(tempfile.mkdtemp(prefix=".router-", dir=self.path))
+            found = inspect_router(source)
+            names = [file.name for file in found.files if file.state == "ok"]
+            for name in (*names, LEDGER, LEARNING):
+                _copy(source / name, made / name)
+            if not found.whole or read_header(made)["sha256"] != digest:
+                raise ArtifactError(f"{source} holds another router than the one that was loaded, or a damaged one")
+        except OSError as error:
+            raise ArtifactError(f"the router cannot be kept in {self.path}: {error.strerror or error}") from error
+        return self.adopt(made, base)
 
     def adopt(self, made: Path, base: str) -> RouterChoice:
         """Give a new router its name, by its digest."""
@@ -186,14 +235,19 @@ class StateFolder:
         """The folder for what is fetched and mapped of the router at a location."""
         return self.path / CACHE / hashlib.sha256(location.encode()).hexdigest()[:16]
 
-    def drop_routers(self, state: State, base: Config) -> None:
-        """Remove routers that no longer serve, and what a crash left. Processes that have them mapped keep them."""
+    def drop_routers(self, state: State, base: Config, kept: Collection[str] = ()) -> None:
+        """Remove routers that no longer serve, but those `kept`, and what a crash left.
+
+        Processes that have them mapped keep them.
+        """
         in_use = {self.cache_for(config.router.path) for config in (base, state.apply_to(base, self.path))}
+        if base.routing.candidate is not None:
+            in_use.add(self.cache_for(base.routing.candidate.router))
         for cache in (self.path / CACHE).glob("*"):
             if cache not in in_use:
                 shutil.rmtree(cache, ignore_errors=True)
         for folder in (*self.path.glob("router-*"), *self.path.glob(".router-*")):
-            if state.router is None or folder.name != state.router.path:
+            if folder.name not in kept and (state.router is None or folder.name != state.router.path):
                 shutil.rmtree(folder, ignore_errors=True)
 
     # audit ------------------------------------------------------------------------------------------------------
@@ -241,6 +295,16 @@ class StateFolder:
 
 def _open_private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
+
+
+def _copy(path: Path, target: Path) -> None:
+    """Copy a file of a router. Its part files are named by their content, so a second name for them is enough."""
+    if path.name not in (ROUTER_HEADER_FILE, LEDGER, LEARNING):
+        with suppress(OSError):  # another disk
+            os.link(path, target)
+            return
+    if path.exists():  # not every router has a ledger, and few have learnt
+        files.write(target, path.read_bytes())
 
 
 # where it is ----------------------------------------------------------------------------------------------------

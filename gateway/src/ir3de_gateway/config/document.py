@@ -34,6 +34,8 @@ class RouterConfig(Part):
     """A folder, or an address such as s3://bucket/router; a new router there is loaded while serving."""
     follow: Seconds = 2.0
     """Seconds between two checks for a new router."""
+    versions: int = Field(5, ge=0, le=1_000)
+    """Routers that are kept in the state folder for a rollback, the one that serves among them; 0 keeps none."""
 
 
 class Limits(Part):
@@ -111,6 +113,22 @@ class Pinning(Part):
     """A conversation moves to another expert from this confidence (or expected score) on; with 1 it never moves."""
 
 
+class CandidateConfig(Part):
+    """A candidate router: it decides beside the live one, and may serve a share of the conversations."""
+
+    router: FilePath
+    """Its folder, or an address. A new router there is another candidate."""
+    mode: Literal["shadow", "canary"] = "shadow"
+    """In shadow mode the live router always serves; a canary serves a share of the conversations."""
+    share: float = Field(0.05, gt=0, lt=1)
+    """Share of the conversations that a canary serves, by chance."""
+    promote: Literal["by_hand", "auto"] = "by_hand"
+    """Who puts a better candidate live: an admin, with POST /admin/candidate/promote, or the gateway by itself."""
+    level: float = Field(0.05, gt=0, le=0.5)
+    """The probability that a candidate which is not worse is ever stopped, and that one which is not better is ever
+    called better."""
+
+
 class Routing(Part):
     """How an expert is chosen for a request."""
 
@@ -130,6 +148,8 @@ class Routing(Part):
     explore: float = Field(0.0, ge=0, le=0.5)
     """Share of the uncertain prompts that another candidate of the router answers, so that scores show how good the
     others would be; 0.01 is recommended where feedback is kept."""
+    candidate: CandidateConfig | None = None
+    """A router that is tried beside the live one; none by default."""
     fallbacks: int = Field(2, ge=0, le=100)
     """Other experts to try when the first one fails."""
     deadline: Seconds | None = None
@@ -273,8 +293,19 @@ class Hooks(Part):
     """These see answers. They may change or reject them."""
 
 
-def list_name_problems(value: Mapping[str, Any]) -> list[str]:
-    """Duplicate and unknown names of experts, each with its field. Other fields of the configuration may be wrong."""
+def list_problems(value: Mapping[str, Any]) -> list[str]:
+    """What does not fit together, each with its field. Other fields of the configuration may be wrong."""
+    routing, feedback = value.get("routing"), value.get("feedback")
+    candidate = routing.get("candidate") if isinstance(routing, dict) else None
+    is_kept = isinstance(feedback, dict) and feedback.get("folder") is not None
+    if isinstance(candidate, dict) and candidate.get("mode") == "canary" and not is_kept:
+        text = "a canary is judged by feedback, and none is kept: name a folder in feedback.folder, or use mode: shadow"
+        return [*_list_name_problems(value), f"routing.candidate: {text}"]
+    return _list_name_problems(value)
+
+
+def _list_name_problems(value: Mapping[str, Any]) -> list[str]:
+    """Duplicate and unknown names of experts."""
     experts = value.get("experts")
     rows = [one if isinstance(one, dict) else {} for one in experts] if isinstance(experts, list) else []
     names = [str(row.get("name")) for row in rows]
@@ -320,7 +351,7 @@ class Config(Part):
 
     @model_validator(mode="after")
     def _names_fit(self) -> Self:
-        if problems := list_name_problems(self.model_dump(mode="json", include={"experts", "routing"})):
+        if problems := list_problems(self.model_dump(mode="json", include={"experts", "routing", "feedback"})):
             raise ValueError("\n".join(problems))
         return self
 

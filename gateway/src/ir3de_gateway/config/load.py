@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from ir3de.errors import ArtifactError, InputError, describe_value
 from ir3de_gateway.api_errors import list_faults
 from ir3de_gateway.config import findings
-from ir3de_gateway.config.document import Config, list_name_problems
+from ir3de_gateway.config.document import Config, list_problems
 from ir3de_gateway.config.experts import TlsFileError, read_variable
 from ir3de_gateway.config.findings import ConfigError, Document, Finding, build_error, sort_findings
 
@@ -80,8 +80,8 @@ def parse_config(
         config = Config.model_validate_json(json.dumps(merged), strict=True, context={"folder": path.parent})
     except ValidationError as error:
         problems += findings.convert_errors(document, list_faults(error), Config)
-        # pydantic skips the check of names where a field is wrong
-        problems += [findings.convert_problem(document, one) for one in list_name_problems(merged)]
+        # pydantic skips that check where a field is wrong
+        problems += [findings.convert_problem(document, one) for one in list_problems(merged)]
     if secrets:
         problems += findings.find_unset_variables(document, merged)
         problems += _find_tls_problems(config, document) if config is not None else ()

@@ -33,6 +33,7 @@ class Snapshot:
     router: Router
     digest: str  # SHA-256 of the router's artifact
     experts: Mapping[str, Expert] = field(default_factory=dict)  # in the order of the configuration
+    candidate: Snapshot | None = None  # the same with the router that is tried beside this one
     capable: dict[frozenset[str], tuple[Expert, ...]] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod

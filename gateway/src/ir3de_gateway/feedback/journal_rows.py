@@ -22,17 +22,20 @@ CONVERSATION_BYTES = 12  # of the hash that stands for a conversation
 
 def build_row(record: ExchangeRecord, router: Router, keep: Keep) -> TrafficRecord:
     """The row of a request that the router has decided. `router` is the one that did."""
-    decision = record.decision
+    decision, decided, hashed, trial = record.decision, record.decided, record.router, record.trial
+    if trial is not None:  # the row has the live router's decision, whichever served
+        decision, decided, hashed = trial.decision, trial.decided, trial.router
     assert decision is not None
+    conversation = record.conversation or (hash_conversation(record.session, record.key) if record.session else "")
     return TrafficRecord(
         record.request_id,
         record.started,
         record.key,
-        record.router,
-        record.decided,
+        hashed,
+        decided,
         record.expert,
         record.response_id,
-        hash_conversation(record.session, record.key) if record.session else "",
+        conversation,
         record.propensity,
         record.arm,
         _round(decision.confidence),
@@ -41,6 +44,7 @@ def build_row(record: ExchangeRecord, router: Router, keep: Keep) -> TrafficReco
         decision.abstained,
         record.why,
         tuple((name, round(value, DIGITS)) for name, value in decision.ranking[:MAX_RANKED]),
+        *(("", None) if trial is None else (trial.candidate, trial.candidate_expert)),
         status=record.status,
         seconds=round(record.total_seconds, DIGITS),
         prompt_tokens=record.prompt_tokens,

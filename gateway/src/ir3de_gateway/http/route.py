@@ -27,7 +27,8 @@ from ir3de_gateway.requests.json_body import read_json
 from ir3de_gateway.requests.kept_texts import SHORT_CHARS
 from ir3de_gateway.requests.tokens import Beginning
 from ir3de_gateway.stages.choice import MAX_INLINE_TURNS
-from ir3de_gateway.stages.choose import preview, route_turns
+from ir3de_gateway.stages.choose import route_turns
+from ir3de_gateway.stages.preview import preview
 from ir3de_gateway.stages.read import extract_text, list_user_turns, parse_turns, read_chat
 from ir3de_gateway.wire import FORMATS
 

@@ -45,6 +45,7 @@ class Prompt(NamedTuple):
     follows: str = ""  # of OpenAI's responses: the id of the response before
     turns: Sequence[str] = ()  # the user's turns, where they are routed together
     untranslatable: str = ""  # why experts of the other kind cannot answer, if some of the experts are such
+    opening: str = ""  # the user's first turn
 
     @property
     def is_quick(self) -> bool:

@@ -7,21 +7,22 @@ that the router decides for, or that answers in its place (see `choice`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from time import perf_counter, sleep
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ir3de import Conversation
 from ir3de.errors import InputError
 from ir3de_gateway.api_errors import ApiError
 from ir3de_gateway.config.experts import RESERVED
-from ir3de_gateway.exchange_record import Handover
 from ir3de_gateway.experts.snapshot import Expert, Snapshot
 from ir3de_gateway.headers import encode_name
 from ir3de_gateway.requests.client import NO_CONTROLS, Controls
 from ir3de_gateway.requests.forwarding import OutgoingBody
 from ir3de_gateway.requests.json_body import offload
+from ir3de_gateway.stages.candidate import settle
 from ir3de_gateway.stages.charge import reserve_usage
 from ir3de_gateway.stages.choice import (
     DEFAULT,
@@ -41,31 +42,26 @@ from ir3de_gateway.stages.choice import (
 from ir3de_gateway.stages.consult import consult as consult_encoder
 from ir3de_gateway.stages.consult import is_unsure
 from ir3de_gateway.stages.explore import draw_number, explore
-from ir3de_gateway.stages.read import read_prompt
 from ir3de_gateway.stages.values import Chosen, Received
 from ir3de_gateway.store.pins import StoredPins, build_unknown_error
-from ir3de_gateway.wire import FORMATS
 from ir3de_gateway.wire.formats import PassthroughFormat, is_object_id
 
 if TYPE_CHECKING:
-    from ir3de import Decision, Router
+    from ir3de import Router
     from ir3de.policies import Costs
-    from ir3de_gateway.keys.client_key import ClientKey
 
 ENDPOINTS = frozenset(("chat", "completions", "responses", "messages", "embeddings"))  # of all capabilities
-_SKIPPED = {"open": "resting", "cooling": "cooling"}  # states of a circuit breaker that lets no request pass, and why
 TURNS_AT_A_TIME = 8  # of a long chat: then the event loop may have the interpreter's lock
 
 
 async def choose(received: Received) -> Chosen:
     """Choose the experts for a request that is routed, and reserve what it may take from the limits of its key."""
     accepted, body, model, controls, prompt, replica = received
-    snapshot, routed = accepted.snapshot, None
-    if prompt.turns and not prompt.is_quick and model in RESERVED:
-        routed = await offload(partial(route_prompt, snapshot, controls=controls), prompt)
-    elif snapshot.router.opinion is not None and model in RESERVED and not prompt.turns:
-        routed = await _route_with_encoder(received)
+    snapshot = accepted.snapshot
+    routed = await _route_first(received, snapshot) if model in RESERVED else None
     choice = choose_expert(snapshot, model, prompt, controls, accepted.gateway.pins, routed)
+    if snapshot.candidate is not None and choice.routed is not None:
+        choice = await _try_candidate(received, choice, snapshot.candidate)
     if share := snapshot.config.routing.explore:
         choice = _explore(received, choice, share)
     accepted.progress.add_choice(choice)
@@ -77,21 +73,50 @@ async def choose(received: Received) -> Chosen:
     return Chosen(accepted, choice, OutgoingBody.from_request(accepted.wire, body), replica, session)
 
 
+async def _try_candidate(received: Received, live: Choice, candidate: Snapshot) -> Choice:
+    """The live router's choice, or that of the candidate, which decides, too. If it cannot, no request fails."""
+    accepted, _, model, controls, prompt, _ = received
+    try:
+        routed = await _route_first(received, candidate) or route_prompt(candidate, prompt, controls)
+        other = None
+        with suppress(ApiError):  # no expert may answer
+            other = choose_expert(candidate, model, prompt, controls, accepted.gateway.pins, routed)
+        return settle(received, live, routed, other)
+    except Exception as error:
+        accepted.gateway.observer.metrics.candidate.count_failure(error)
+        return live
+
+
 def _explore(received: Received, choice: Choice, share: float) -> Choice:
-    """The choice, or that of another candidate; the record gets the chance of it."""
-    accepted, prompt = received.accepted, received.prompt
+    """The choice, or that of another candidate; the record gets the chance of it.
+
+    Where live router and candidate differ, nothing is explored: scores of these requests compare the two.
+    """
+    accepted, prompt, record = received.accepted, received.prompt, received.accepted.progress.record
+    trial = record.trial
+    if record.arm or (trial is not None and trial.decided != trial.candidate_expert):
+        return choice
     draw = draw_number(accepted.gateway.secret, accepted.request_id, prompt.text)
-    record = accepted.progress.record
     choice, record.propensity, record.arm = explore(choice, prompt, share, draw)
     if record.arm == EXPLORE:
         accepted.gateway.observer.metrics.journal.count_explored(choice.first.name)
     return choice
 
 
-async def _route_with_encoder(received: Received) -> Routed:
+async def _route_first(received: Received, snapshot: Snapshot) -> Routed | None:
+    """The router's decision where it takes a while: a long chat, or a router with an encoder. Otherwise None."""
+    prompt = received.prompt
+    if prompt.turns and not prompt.is_quick:
+        return await offload(partial(route_prompt, snapshot, controls=received.controls), prompt)
+    if snapshot.router.opinion is not None and not prompt.turns:
+        return await _route_with_encoder(received, snapshot)
+    return None
+
+
+async def _route_with_encoder(received: Received, snapshot: Snapshot) -> Routed:
     """The router's decision on a prompt, after its encoder was asked if the table is unsure."""
     accepted, _, _, controls, prompt, _ = received
-    snapshot, deadline_s = accepted.snapshot, accepted.snapshot.config.routing.encoder_deadline
+    deadline_s = snapshot.config.routing.encoder_deadline
     routed = route_prompt(snapshot, prompt, controls)
     if not deadline_s or controls.skip or "embeddings" in prompt.needs or not is_unsure(snapshot.router, routed):
         return routed
@@ -312,68 +337,3 @@ def choose_owner(snapshot: Snapshot, wire: PassthroughFormat, stored: StoredAt, 
         raise unknown
     only = eligible[0]
     return Choice(snapshot, only, (), f"the only one with {wire.capability}", by_name=True, decided=only.name)
-
-
-# what would be chosen now --------------------------------------------------------------------------------------------
-
-
-def preview(
-    snapshot: Snapshot,
-    messages: Sequence[Any],
-    decision: Decision,
-    pins: StoredPins,
-    key: ClientKey,
-    weights: Mapping[str, float] | None,
-    *,
-    is_served: bool,
-) -> Mapping[str, Any]:
-    """The expert that would answer a chat now, the `model` to send so that it does, and why it is not the decided one.
-
-    A decision of the router that is served (`is_served`) is made again by the gateway itself: clients send `auto`. For
-    one of another scorer or selector, clients name the expert.
-    """
-    routing, controls = snapshot.config.routing, Controls(weights=weights, of_key=key.experts)
-    model = RESERVED[0] if is_served else _name_decided(snapshot, decision, key)
-    try:
-        values = {"messages": list(messages)}
-        prompt = read_prompt(FORMATS["chat/completions"], values, routing.text, routing.envelopes)
-        asks = snapshot.router.opinion is not None and model in RESERVED and routing.encoder_deadline
-        routed = route_prompt(snapshot, prompt, controls, consult=None) if asks else None  # this is not the event loop
-        choice = choose_expert(snapshot, model, prompt, controls, pins, routed)
-        if choice.build_rejection is not None:
-            raise choice.build_rejection()
-        expert, handovers = _skip_failing(choice)
-        if not key.may_ask(expert.name):
-            raise ApiError(403, f"the API key '{key.name}' may not use {expert.name!r}")
-    except ApiError as problem:
-        return {"expert": None, "model": model, "why": problem.message, "failing": []}
-    instead = choice.explain_instead(expert.name, handovers)
-    more = {"reason": instead.text, "instead": instead.kind}
-    return {
-        "expert": expert.name,
-        "decided": choice.decided,
-        "model": model,
-        "why": choice.explain_why(expert.name) or "routed",
-        **{name: text for name, text in more.items() if text},
-        "failing": [name for name, _, _ in handovers],
-    }
-
-
-def _name_decided(snapshot: Snapshot, decision: Decision, key: ClientKey) -> str:
-    """The expert of the decision, or who answers in its place if it has no endpoint, or the key may not use it."""
-    allowed = [expert for expert in snapshot.experts.values() if key.may_ask(expert.name)]
-    wanted = decision.expert or decision.best
-    if any(expert.name == wanted for expert in allowed):
-        return wanted
-    found = list_substitutes(snapshot, wanted, allowed, decision)
-    return found[0].expert.name if found else wanted
-
-
-def _skip_failing(choice: Choice) -> tuple[Expert, list[Handover]]:
-    """The first expert whose circuit breaker lets a request pass, and the handovers from those before it."""
-    failing: list[Expert] = []
-    for expert in (choice.first, *choice.list_fallbacks()):
-        if expert.breaker.state not in _SKIPPED:
-            return expert, [(one.name, expert.name, _SKIPPED.get(one.breaker.state, "")) for one in failing]
-        failing.append(expert)
-    return choice.first, []

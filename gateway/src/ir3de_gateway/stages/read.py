@@ -137,13 +137,15 @@ def read_prompt(
     loop = last is not None and (last.role == "tool" or (last.tool_result and not last.text.strip()))
     chat: Sequence[str] = ()
     if how == "conversation":
-        text, chat = read_chat(list_user_turns(turns, envelopes))
+        spoken = list_user_turns(turns, envelopes)
+        (text, chat), opening = read_chat(spoken), spoken[0][1] if spoken else ""
     else:
         text = extract_text(turns, how, envelopes)
+        opening = next((turn.text for turn in turns if turn.role == "user"), "")
     needs = _collect_needs(wire.capability, tools, images, audio)
     tokens = count_tokens(values) if counts_tokens else 0
     follows = wire.find_previous_response(values) if wire.stores_answers else ""
-    return Prompt(text, needs, tokens, loop, follows, chat)
+    return Prompt(text, needs, tokens, loop, follows, chat, opening=opening)
 
 
 def parse_turns(wire: WireFormat, values: Mapping[str, Any]) -> list[Turn]:

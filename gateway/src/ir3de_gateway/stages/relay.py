@@ -34,7 +34,7 @@ PROVENANCE_HEADERS = (
     "x-ir3de-expert", "x-ir3de-decided", "x-ir3de-model", "x-ir3de-confidence", "x-ir3de-expected-score",
     "x-ir3de-margin", "x-ir3de-router", "x-ir3de-route-us", "x-ir3de-consulted", "x-ir3de-fallbacks",
     "x-ir3de-resends", "x-ir3de-why", "x-ir3de-cache", "age", "x-ir3de-chat", "x-ir3de-reason", "x-ir3de-instead",
-    "x-ir3de-translated", "x-ir3de-estimated", "x-request-id",
+    "x-ir3de-translated", "x-ir3de-estimated", "x-ir3de-candidate", "x-request-id",
 )  # fmt: skip
 
 
@@ -219,6 +219,8 @@ def build_provenance_headers(record: ExchangeRecord) -> HeaderList:
         found.append((b"x-ir3de-instead", encode_name(kind)))
     if record.why:
         found.append((b"x-ir3de-why", encode_name(record.why)))
+    if (trial := record.trial) is not None:
+        found.append((b"x-ir3de-candidate", encode_name(trial.candidate_expert or "")))
     return found
 
 

@@ -85,6 +85,10 @@ class WorkerPlace:
         finally:
             os.close(file)
 
+    def is_first(self) -> bool:
+        """Whether no living worker has a smaller number: what one worker does for all is this one's."""
+        return fcntl is None or not any(map(self.is_alive, range(self.number)))
+
     def publish(self, text: str) -> None:
         """Replace the text of this worker. It stays after the worker has ended, until its number is taken again."""
         self._open_notes().write(f"worker {self.number}", text)

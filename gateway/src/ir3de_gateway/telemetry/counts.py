@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,8 @@ Labels = str | tuple[str, ...]  # the label's value, or the values of all labels
 Dump = dict[str, Any]  # all numbers of a worker, as JSON
 MAX_KEYS = 1_000  # with labels of their own; a keys file may have more, and change for ever
 OTHERS = "other"
+
+_log = logging.getLogger("ir3de.gateway")
 
 
 class Counter(dict[Labels, float]):
@@ -289,3 +292,32 @@ class JournalMetrics:
     def count_explored(self, expert: str) -> None:
         """Count a prompt that went to another candidate."""
         self._explored[expert] += 1
+
+
+class CandidateMetrics:
+    """The candidate router beside the live one, and where its test stands."""
+
+    def __init__(self, counts: Counts) -> None:
+        both = "Requests on which a candidate router decided, too: agree, or who served; failed if it could not decide."
+        self._requests = counts.add_counter("ir3de_candidate_requests", both, "result")
+        states = "0 no candidate is tried, 1 one is tried, 2 it is better and may be promoted, 3 it was stopped."
+        self._state = counts.add_gauge("ir3de_candidate_state", states, adds_up=False)
+        found = "Evidence of the sequential test that the candidate is worse (against), or better (in_favour)."
+        self._evidence = counts.add_gauge("ir3de_candidate_evidence", found, "side", adds_up=False)
+
+    def count(self, result: str) -> None:
+        """Count a request: agree, live, candidate."""
+        self._requests[result] += 1
+
+    def count_failure(self, error: Exception) -> None:
+        """Count a request on which the candidate could not decide, and log the first."""
+        if not self._requests["failed"]:
+            _log.warning("the candidate router cannot decide on some requests: %r", error)
+        self._requests["failed"] += 1
+
+    def set_state(self, state: int, against: float | None = None, in_favour: float | None = None) -> None:
+        """Where the candidate stands; the evidence is None where another worker has it."""
+        self._state[()] = state
+        self._evidence.clear()
+        if against is not None and in_favour is not None:
+            self._evidence.update({"against": round(against, 3), "in_favour": round(in_favour, 3)})

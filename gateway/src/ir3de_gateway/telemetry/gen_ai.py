@@ -139,6 +139,9 @@ def build_decision_attributes(record: ExchangeRecord) -> Attributes:
         "ir3de.reason": record.instead.text,
         "ir3de.instead": record.instead.kind,
     }
+    if (trial := record.trial) is not None:
+        chosen |= {"ir3de.candidate": trial.candidate, "ir3de.candidate_expert": trial.candidate_expert}
+        chosen["ir3de.arm"] = record.arm
     if decision is None:
         return chosen
     return {

@@ -102,6 +102,8 @@ def format_decision_line(record: ExchangeRecord, *, price: Price | None = None, 
     }  # fmt: skip
     if record.arm:
         line |= {"propensity": _round(record.propensity), "arm": record.arm}
+    if (trial := record.trial) is not None:
+        line |= {"candidate": trial.candidate, "candidate_expert": trial.candidate_expert}
     if price is not None:
         line["price"] = {"input_per_1m": price.input_per_1m, "output_per_1m": price.output_per_1m}
     if prompts:

@@ -22,6 +22,7 @@ from ir3de_gateway.exchange_record import REFUSAL_LABELS, ExchangeRecord, Outcom
 from ir3de_gateway.store.workers import WorkerPlace
 from ir3de_gateway.telemetry.counts import (
     PROCESS_COUNTS,
+    CandidateMetrics,
     Counter,
     Counts,
     Dump,
@@ -92,6 +93,7 @@ class Metrics:
         self._process = ProcessMetrics(counts)
         self.replicas = ReplicaMetrics(counts)
         self.journal = JournalMetrics(counts)
+        self.candidate = CandidateMetrics(counts)
         self._experts: set[str] = set()  # labels that were counted
         self._own: Dump = counts.dump()
         self._published = ""

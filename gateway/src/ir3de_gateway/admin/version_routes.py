@@ -1,0 +1,63 @@
+"""The /admin endpoints of the candidate router and of the versions of the router."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from ir3de_gateway.admin import candidate
+from ir3de_gateway.admin.routes import get_administration, make_change, read, read_caller, respond, show_router
+from ir3de_gateway.admin.versions import describe_versions
+
+
+async def show_candidate(request: Request) -> Response:
+    """The candidate router, and where its test stands."""
+    administration = get_administration(request)
+    now, folder = administration.current, administration.folder
+    return respond(administration, await asyncio.to_thread(candidate.describe_candidate, now, folder))
+
+
+async def promote(request: Request) -> Response:
+    """Put the candidate live."""
+    now, given = get_administration(request).current, await read(candidate.Promotion, request)
+    where = "" if now.trial is None else now.trial.follower.shown
+    change = partial(candidate.promote, None, given.why)
+    await make_change(request, change, action="promote candidate", path=where, why=given.why)
+    return await show_router(request)
+
+
+async def withdraw(request: Request) -> Response:
+    """End the trial of the candidate; the live router serves alone."""
+    why = request.query_params.get("why", "")[:1_000]
+    change = partial(candidate.end_trial, "withdrawn", None, read_caller(request).who, why)
+    await make_change(request, change, action="withdraw candidate", why=why)
+    return await show_candidate(request)
+
+
+async def show_history(request: Request) -> Response:
+    """Every router that went live, newest first."""
+    administration = get_administration(request)
+    now = administration.current
+    rows = await asyncio.to_thread(describe_versions, administration.folder, now.digest)
+    return respond(administration, {"object": "list", "data": rows, "keeps": now.config.router.versions})
+
+
+async def roll_back(request: Request) -> Response:
+    """Serve an earlier version again."""
+    given = await read(candidate.Rollback, request)
+    change = partial(candidate.roll_back, given.to)
+    await make_change(request, change, action="roll back", to=given.to, why=given.why)
+    return await show_router(request)
+
+
+routes = [
+    Route("/admin/candidate", show_candidate, methods=["GET"]),
+    Route("/admin/candidate", withdraw, methods=["DELETE"]),
+    Route("/admin/candidate/promote", promote, methods=["POST"]),
+    Route("/admin/router/history", show_history, methods=["GET"]),
+    Route("/admin/router/rollback", roll_back, methods=["POST"]),
+]
