@@ -22,6 +22,8 @@ them changes:
     admin/fetching        fetches a router from an address, within limits
     admin/bounded         runs what may hang in threads that never keep the gateway from stopping
     admin/state           keeps the changes on disk
+    admin/candidate       loads, stops and promotes a candidate router
+    admin/versions        keeps the routers that served, for a rollback
 
 `http/` has the endpoints that need no expert: the page, /v1/route, /v1/models and the like. `app` assembles the ASGI
 application, `server` runs it. What its worker processes share is in `workers/`.

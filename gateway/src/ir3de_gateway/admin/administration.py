@@ -60,7 +60,7 @@ class Administration:
         folder: StateFolder,
         is_first: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`live` has a snapshot from `open_admin_state`; `is_first` tells whether this worker is the first of all."""
+        """`live` has a snapshot from `open_admin_state`; `is_first` returns whether this worker is the first of all."""
         self.live, self.folder, self.is_first = live, folder, is_first
         self._started_with = self.current.base  # some of it is in force until the gateway starts again
         self._reread = reread

@@ -102,7 +102,7 @@ class AdminState(Snapshot):
         return replace(self, trial=trial, candidate=candidate)
 
     def _check_candidate(self, trial: CandidateRouter) -> None:
-        """Reject a candidate with experts that nobody can ask. Those that the live router knows are known to lack."""
+        """Reject a candidate with experts that have no endpoint, unless the live router knows them, too."""
         known = {*self.experts, *self.router.experts}
         if missing := [name for name in trial.loaded.router.experts if name not in known]:
             raise InputError(

@@ -1,4 +1,4 @@
-"""The candidate router of a request: whether it serves, by chance and by conversation, and what the record says of it.
+"""The candidate router of a request: whether it serves, by chance and by conversation, and what the record has of it.
 
 Both routers decide on every request that is routed. Where they send it to different experts, a canary's draw decides.
 The draw is a hash of the conversation with the candidate's own hash as its key: every worker and every machine gets the
