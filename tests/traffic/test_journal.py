@@ -181,3 +181,12 @@ def test_a_kill_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
         writer.stdout.close()
         kept = [one for one in Journal.open(tmp_path / str(pause)).read() if one.feedback]
         assert len(kept) >= acknowledged[-1] + 1
+
+
+def test_requests_of_one_candidate_are_read_without_their_prompts(tmp_path: Path) -> None:
+    prompt = JournalPrompt.from_text(["Is it void?"])
+    with Journal.create(tmp_path) as journal:
+        tried = [TrafficRecord(f"r{n}", 1.0, candidate=name, prompt=prompt) for n, name in enumerate(("a", "b", ""))]
+        journal.append(tried)
+        found = list(journal.read(Selection(candidate="b"), prompts=False))
+    assert [(one.id, one.prompt) for one in found] == [("r1", None)]

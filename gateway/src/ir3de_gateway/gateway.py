@@ -14,6 +14,7 @@ from time import time
 from ir3de.errors import InputError
 from ir3de_gateway.admin.administration import Administration, open_admin_state
 from ir3de_gateway.admin.state import StateFolder, find_state_folder
+from ir3de_gateway.admin.trial import TrialJudge
 from ir3de_gateway.api_errors import ApiError
 from ir3de_gateway.background import repeat, run_in_thread
 from ir3de_gateway.config.document import Config
@@ -149,6 +150,8 @@ class Gateway:
         self._background = [asyncio.create_task(one) for one in (tidying, deleting, checker.run())]
         if self.administration is not None:
             self._background.append(asyncio.create_task(self.administration.follow()))
+            judge = TrialJudge(self.administration, self.observer.metrics.candidate)
+            self._background.append(asyncio.create_task(repeat(judge.check, lambda: judge.rest_s)))
         if self.keys.path is not None:
             following = repeat(lambda: run_in_thread(self.keys.check), lambda: CHECK_INTERVAL_S)
             self._background.append(asyncio.create_task(following))

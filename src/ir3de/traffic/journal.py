@@ -60,10 +60,12 @@ class Selection:
     since: float | None = None  # seconds since 1970
     until: float | None = None
     has_feedback: bool = False
+    candidate: str | None = None  # on which the candidate router of this hash decided
 
     def build_where(self) -> tuple[str, list[Any]]:
         """The condition in SQL, and its values."""
-        given = (("key = ?", self.key), ("time >= ?", self.since), ("time < ?", self.until))
+        tried = "json_extract(details, '$.candidate') = ?"
+        given = (("key = ?", self.key), ("time >= ?", self.since), ("time < ?", self.until), (tried, self.candidate))
         parts = [(text, value) for text, value in given if value is not None]
         if self.author is not None:
             parts.append(("number IN (SELECT request FROM feedback WHERE author = ?)", self.author))
@@ -157,11 +159,16 @@ class Journal:
             self._database.executemany(_INSERT, rows)
 
     def read(
-        self, selection: Selection = ALL, *, on_damage: Callable[[ArtifactError], None] | None = None
+        self,
+        selection: Selection = ALL,
+        *,
+        prompts: bool = True,
+        on_damage: Callable[[ArtifactError], None] | None = None,
     ) -> Iterator[TrafficRecord]:
         """The requests in the order of their arrival, each with its feedback; `on_damage` gets damaged ones."""
         where, values = selection.build_where()
-        chosen = f"SELECT number, {', '.join(_COLUMNS)}, details, keep, prompt FROM requests WHERE {where}"
+        kept = "keep, prompt" if prompts else "NULL, NULL"
+        chosen = f"SELECT number, {', '.join(_COLUMNS)}, details, {kept} FROM requests WHERE {where}"
         last = 0
         while True:
             with self._explain("read"):

@@ -65,13 +65,15 @@ def attach_candidate(
 # changes --------------------------------------------------------------------------------------------------------
 
 
-def promote(digest: str | None, why: str, now: AdminState, folder: StateFolder, stop: threading.Event) -> Changed:
+def promote(
+    digest: str | None, who: str, why: str, now: AdminState, folder: StateFolder, stop: threading.Event
+) -> Changed:
     """The state in which the candidate is the live router. It is copied, so that its own folder may go."""
     trial = _require_trial(now, digest)
     choice = now.state.router
     base = choice.base if choice is not None and choice.own else now.digest
     kept = folder.keep_router(trial.loaded.folder, trial.loaded.digest, base)
-    return Changed(replace(now.state, router=kept, candidate=_end(trial, "promoted", "", why)))
+    return Changed(replace(now.state, router=kept, candidate=_end(trial, "promoted", who, why)))
 
 
 def end_trial(

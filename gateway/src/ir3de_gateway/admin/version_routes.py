@@ -25,7 +25,7 @@ async def promote(request: Request) -> Response:
     """Put the candidate live."""
     now, given = get_administration(request).current, await read(candidate.Promotion, request)
     where = "" if now.trial is None else now.trial.follower.shown
-    change = partial(candidate.promote, None, given.why)
+    change = partial(candidate.promote, None, read_caller(request).who, given.why)
     await make_change(request, change, action="promote candidate", path=where, why=given.why)
     return await show_router(request)
 
