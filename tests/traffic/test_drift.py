@@ -38,7 +38,7 @@ def feed(monitor: DriftMonitor, seen: list[Observation]) -> list[tuple[str, str]
 
 def test_steady_traffic_raises_no_alarm() -> None:
     for seed in range(3):
-        assert feed(DriftMonitor(reference_prompts=1_000, experts=3), draw(seed, 15_000)) == []
+        assert feed(DriftMonitor(reference_prompts=1_000), draw(seed, 15_000)) == []
 
 
 @pytest.mark.parametrize(
@@ -47,14 +47,14 @@ def test_steady_traffic_raises_no_alarm() -> None:
 )
 def test_a_change_is_found(change: str, found: tuple[str, str]) -> None:
     for seed in range(3):
-        monitor = DriftMonitor(reference_prompts=2_000, experts=3)
+        monitor = DriftMonitor(reference_prompts=2_000)
         assert feed(monitor, draw(seed, 3_000)) == []
         shares = {"word": 0.05, "expert": 0.3, "number": 0.1}
         assert set(feed(monitor, draw(10 + seed, 1_000, **{change: shares[change]}))) == {found}
 
 
 def test_a_change_is_reported_once() -> None:
-    monitor = DriftMonitor(reference_prompts=2_000, experts=3)
+    monitor = DriftMonitor(reference_prompts=2_000)
     feed(monitor, draw(0, 3_000))
     assert len(feed(monitor, draw(1, 6_000, word=0.05))) <= 2  # the new share is the new reference
 
@@ -88,8 +88,9 @@ def test_evidence_without_a_change_grows_no_faster_than_the_prompts() -> None:
     """The law of the detectors: the mean of the evidence is at most the number of prompts."""
     found, prompts = [], 400
     for seed in range(200):
-        random, detector = np.random.default_rng(seed), RateDetector(1, 1_000, {"x": 50})
-        share = detector.bound("x")
+        random, detector = np.random.default_rng(seed), RateDetector(1_000, {"x": 50})
+        detector.observe(["x"], 0)
+        share = detector.states["x"].bound
         last = 0.0
         for number in range(1, prompts + 1):
             if random.random() < share:
@@ -146,7 +147,7 @@ def make_records(router: Router, keep: str, prompts: int, new: int) -> list[Traf
 
 def test_a_new_word_is_named_with_its_share_in_the_fit(router: Router) -> None:
     records = make_records(router, "text", 1_500, 400)
-    report = measure_drift(router, records, DriftMonitor(reference_prompts=500, experts=2))
+    report = measure_drift(router, records, DriftMonitor(reference_prompts=500))
     assert any("'invoice'" in one.summary and "none in the fit did" in one.summary for one in report.changes)
     names = [row.name for row in report.rows]
     assert {"maths", "law", "abstained", "confidence", "length", "good scores"} <= set(names)

@@ -1,8 +1,9 @@
 """Does traffic still look like the traffic before? A monitor that gets one request at a time, and reports changes.
 
-The first requests are the reference; another router begins a new one. Then detectors look at each request:
+From the first requests it learns what is normal; another router begins anew. Then detectors look at each request:
 
     words     words that become more frequent, which a new domain brings; tokens where the text is not kept
+    pairs     words that become more frequent among the prompts of an expert
     experts   experts that get a larger share
     signs     abstentions, bad scores, scripts
     numbers   the ranks of confidence, P(in domain) and length
@@ -17,6 +18,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 
@@ -26,13 +28,16 @@ from ir3de.traffic.records import TrafficRecord
 
 REFERENCE_PROMPTS = 4_000
 PROMPTS_PER_FALSE_ALARM = 100_000
-VOCABULARY = 100_000  # words, or tokens, among which evidence is shared
 WORD = re.compile(r"[^\W\d_]{2,40}")
-SIGNS = 32  # abstention, bad scores and scripts
-FAMILIES = 4  # words, experts, signs, numbers: each has a quarter of the false alarms
+MAX_WORDS = 128  # of a prompt that are looked at
+RATES = ("word", "pair", "expert", "sign")
+FAMILIES = len(RATES) + 1  # with numbers: each has its part of the false alarms
+PAIR = " → "  # between a word and the expert of its prompt
 LONG_TOKENS = 4_096  # a prompt of so many counts as 1 in the bins of lengths
 SCRIPT_CHARACTERS = 200  # of a prompt, in which its script is looked for
 BAD_SCORE = 0.5
+NO_EXPERT = "no expert"
+TOLD_PROMPTS = 2_000  # after a word or an expert was reported, its pairs are not
 NUMBERS = ("confidence", "in_domain", "tokens")
 
 
@@ -52,8 +57,8 @@ class Observation:
 class Alarm:
     """One change. `share` is that of the prompts since it began; None if a number became lower or higher."""
 
-    kind: str  # word, expert, sign or number
-    name: str  # the word, the expert, the sign, the number
+    kind: str  # word, pair, expert, sign or number
+    name: str  # the word, the word and the expert, the expert, the sign, the number
     direction: str  # more, lower or higher
     prompt: int  # after which it was found, counted from the beginning of the traffic
     time: float
@@ -74,7 +79,7 @@ class DriftMonitor:
     ...     _ = monitor.observe(Observation(number, words=("the",)))
     >>> new = [Observation(number, words=("the", "invoice")) for number in range(200, 300)]
     >>> [(one.kind, one.name, one.since_prompt) for seen in new for one in monitor.observe(seen)]
-    [('word', 'invoice', 204)]
+    [('word', 'invoice', 201)]
     """
 
     def __init__(
@@ -82,21 +87,19 @@ class DriftMonitor:
         *,
         reference_prompts: int = REFERENCE_PROMPTS,
         prompts_per_false_alarm: float = PROMPTS_PER_FALSE_ALARM,
-        experts: int = 64,
     ) -> None:
         if reference_prompts < 1 or prompts_per_false_alarm < 1:
             raise InputError("a reference and the prompts for each false alarm are numbers from 1")
         self.reference_prompts, self.prompts_per_false_alarm = reference_prompts, prompts_per_false_alarm
-        self.router, self.prompts, self.experts = "", 0, max(experts, 1)
-        self.times: dict[str, float] = {}  # of prompts at which a change may have begun
+        self.router, self.prompts = "", 0
+        self.told: dict[str, int] = {}  # the prompts at which words and experts were reported
+        self.times: dict[str, float] = {}  # of prompts at which a number may have begun to change
         self._begin()
 
     def _begin(self) -> None:
         """A new reference."""
         self.learnt = 0
-        self.rates = {
-            "word": RateDetector(VOCABULARY), "expert": RateDetector(self.experts), "sign": RateDetector(SIGNS)
-        }  # fmt: skip
+        self.rates = {kind: RateDetector() for kind in RATES}
         self.ranks = {name: RankDetector() for name in NUMBERS}
 
     @property
@@ -112,6 +115,7 @@ class DriftMonitor:
         self.prompts += 1
         events = {
             "word": list(seen.words),
+            "pair": [f"{word}{PAIR}{seen.expert or NO_EXPERT}" for word in seen.words],
             "expert": [seen.expert] if seen.expert is not None else [],
             "sign": list(seen.signs),
         }
@@ -130,24 +134,31 @@ class DriftMonitor:
 
     def _observe_events(self, kind: str, names: list[str], time: float) -> Iterable[Alarm]:
         detector = self.rates[kind]
-        for name, evidence in detector.observe(names, self.prompts):
-            state = detector.states[name]
-            if state.since == self.prompts:
-                self.times[f"{kind} {name}"] = time
+        for name, evidence in detector.observe(names, self.prompts, time):
             if evidence / FAMILIES >= self.prompts_per_false_alarm:
+                state = detector.states[name]
                 share = state.count / (self.prompts - state.since + 1)
-                before = detector.counts.get(name, 0) / max(detector.reference, 1)
-                since = self.times.pop(f"{kind} {name}", time)
-                yield Alarm(kind, name, "more", self.prompts, time, state.since, since, share, before)
+                before = max(state.before - 1 / max(detector.reference, 1), 0.0)
+                if not self._is_told(kind, name):
+                    yield Alarm(kind, name, "more", self.prompts, time, state.since, state.time, share, before)
                 detector.restart(name, share)
+
+    def _is_told(self, kind: str, name: str) -> bool:
+        """Whether it is a pair whose word or expert was reported; a word or an expert is noted."""
+        if kind != "pair":
+            self.told[f"{kind} {name}"] = self.prompts
+            return False
+        word, _, expert = name.partition(PAIR)
+        last = max(self.told.get(f"word {word}", 0), self.told.get(f"expert {expert}", 0))
+        return last > 0 and self.prompts - last <= TOLD_PROMPTS
 
     def _observe_number(self, name: str, value: float, time: float) -> Iterable[Alarm]:
         detector = self.ranks[name]
         evidence = detector.observe(value, self.prompts)
         if detector.since == self.prompts:
-            self.times[f"number {name}"] = time
+            self.times[name] = time
         if evidence / len(NUMBERS) / FAMILIES >= self.prompts_per_false_alarm:
-            since = self.times.pop(f"number {name}", time)
+            since = self.times.pop(name, time)
             yield Alarm("number", name, detector.direction, self.prompts, time, detector.since, since)
             self.ranks[name] = RankDetector()  # what is normal now is learnt anew
 
@@ -164,7 +175,7 @@ class DriftMonitor:
             monitor = cls()
             for name in vars(monitor):
                 setattr(monitor, name, state[name])
-            monitor.times = dict(state["times"])
+            monitor.times, monitor.told = dict(state["times"]), dict(state["told"])
             monitor.rates = {kind: RateDetector.from_dict(one) for kind, one in state["rates"].items()}
             monitor.ranks = {name: RankDetector.from_dict(one) for name, one in state["ranks"].items()}
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -195,9 +206,15 @@ def _read_prompt(record: TrafficRecord) -> tuple[tuple[str, ...], str, int]:
     if prompt.keep == "text":
         text = prompt.turns[-1] if prompt.turns else ""
         found = WORD.findall(text.casefold())
-        return tuple(sorted(set(found))), find_script(text), len(found)
+        return _choose_words(set(found)), find_script(text), len(found)
     ids = np.concatenate(prompt.ids) if prompt.ids else np.zeros(0, np.uint32)
-    return tuple(f"#{one}" for one in np.unique(ids).tolist()), "", len(ids)
+    return _choose_words({f"#{one}" for one in ids.tolist()}), "", len(ids)
+
+
+def _choose_words(words: set[str]) -> tuple[str, ...]:
+    """The words of a prompt that are looked at. Of too many, the same words are chosen in every prompt."""
+    chosen = sorted(words, key=lambda word: (crc32(word.encode(errors="surrogatepass")), word))[:MAX_WORDS]
+    return tuple(sorted(chosen))
 
 
 def find_script(text: str) -> str:

@@ -12,11 +12,12 @@ import numpy as np
 from ir3de.errors import InputError
 from ir3de.evaluation.intervals import JSONReport
 from ir3de.router import Router
-from ir3de.traffic.drift import LONG_TOKENS, WORD, Alarm, DriftMonitor, Observation, observe_record
+from ir3de.traffic.drift import LONG_TOKENS, NO_EXPERT, PAIR, WORD, Alarm, DriftMonitor, Observation, observe_record
 from ir3de.traffic.records import TrafficRecord
 
 MAX_WINDOWS = 24
 ONE_CHANGE_PROMPTS = 1_000  # alarms that follow one another within so many belong together
+KINDS = ("word", "pair", "expert", "sign", "number")  # those that are easy to understand first
 _TITLES = {"confidence": "confidence", "in_domain": "P(in domain)", "tokens": "length"}
 
 
@@ -55,7 +56,7 @@ class DriftReport(JSONReport):
 
 def measure_drift(router: Router, records: Iterable[TrafficRecord], monitor: DriftMonitor | None = None) -> DriftReport:
     """Look at the requests of a journal, in their order."""
-    monitor = monitor or DriftMonitor(experts=len(router.experts))
+    monitor = monitor or DriftMonitor()
     seen: list[Observation] = []
     alarms: list[Alarm] = []
     keeps: set[str] = set()
@@ -160,7 +161,7 @@ def _group(alarms: Sequence[Alarm]) -> list[list[Alarm]]:
 
 def _describe(alarms: Sequence[Alarm], fit: _FitFacts, seen: Sequence[Observation]) -> Change:
     """A sentence about the alarm that is easiest to understand: a word, then an expert, then the rest."""
-    first = min(alarms, key=lambda one: ("word", "expert", "sign", "number").index(one.kind))
+    first = min(alarms, key=lambda one: KINDS.index(one.kind))
     since = f"since {datetime.fromtimestamp(first.since, UTC):%A, %d %B %Y}"
     if first.kind == "number":
         return Change(f"{since} the {_TITLES[first.name]} is {first.direction} than before", tuple(alarms))
@@ -173,11 +174,17 @@ def _describe(alarms: Sequence[Alarm], fit: _FitFacts, seen: Sequence[Observatio
         also = f" (also {', '.join(words[1:6])})" if len(words) > 1 else ""
         known = f"; {'none' if not in_fit else _percent(in_fit)} in the fit did" if in_fit is not None else ""
         return Change(f"{now} contain {words[0]!r}{also}{before}{known}", tuple(alarms))
+    if first.kind == "pair":
+        word, _, expert = first.name.partition(PAIR)
+        return Change(f"{now} contain {fit.name_word(word)!r} and go to {expert}{before}", tuple(alarms))
     verb = f"go to {first.name}" if first.kind == "expert" else f"have {first.name!r}"
     return Change(f"{now} {verb}{before}", tuple(alarms))
 
 
 def _has(seen: Observation, alarm: Alarm) -> bool:
+    if alarm.kind == "pair":
+        word, _, expert = alarm.name.partition(PAIR)
+        return word in seen.words and (seen.expert or NO_EXPERT) == expert
     events = {"word": seen.words, "expert": (seen.expert,), "sign": seen.signs}
     return alarm.name in events[alarm.kind]
 

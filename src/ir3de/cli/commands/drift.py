@@ -39,7 +39,7 @@ def drift(router_path: Path, journal_path: Path | None, reference: int | None, o
         raise click.UsageError("--from names the feedback folder, or the state folder of the gateway")
     router = load_router(router_path)
     wanted = {} if reference is None else {"reference_prompts": reference}
-    monitor = lib.traffic.DriftMonitor(experts=len(router.experts), **wanted)
+    monitor = lib.traffic.DriftMonitor(**wanted)
     with lib.journal.Journal.open(journal_path) as journal, out.spinner("looking at the requests"):
         report = lib.drift_report.measure_drift(router, journal.read(), monitor).to_dict()
     out.show(report, _view(report, monitor.reference_prompts))

@@ -2,12 +2,14 @@
 
 A router is fitted without one domain. Its traffic is drawn from the test prompts of the others: first the reference,
 then, for the new domain, 5 % of the prompts from the domain that it does not know. Detectors are those of the library.
+Their constants were chosen on training prompts alone: half of these for the fit, the other half as traffic.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -20,11 +22,11 @@ from ir3de_lab.benchmarks.living.streams import read_sets
 from ir3de_lab.benchmarks.measurement import Figure
 from ir3de_lab.benchmarks.robustness import sampled
 
-SETS = ("stackoverflow20", "banking77", "clm")
+SETS = ("stackoverflow20", "banking77")
 SHARE = 0.05  # of the traffic that the new domain has
 NOTICED_WITHIN = 1_000
 STEADY_PROMPTS = 100_000
-DOMAINS, SEEDS = 10, 5  # of each set, left out in turn; and draws of the traffic of each
+DOMAINS, SEEDS = 5, 5  # of each set, left out in turn; and draws of the traffic of each
 TRAINING = 100  # prompts of an expert
 TEST = 400
 
@@ -34,21 +36,29 @@ def measure(data: Path, *, quick: bool, note: Note) -> list[Figure]:
     figures: list[Figure] = []
     for name, material in read_sets(data, SETS[:1] if quick else SETS, quick=quick).items():
         found: dict[str, list[int | None]] = {}
-        alarms: list[int] = []
+        alarms: list[list[dict[str, Any]]] = []
         for left_out, known, new in _route(material, 2 if quick else DOMAINS):
-            experts = len(material.train)
-            delays = [_find_delay(known, new, experts, seed) for seed in range(1 if quick else SEEDS)]
+            delays = [_find_delay(known, new, seed) for seed in range(1 if quick else SEEDS)]
             note(f"{name} without {left_out}: noticed after {', '.join(map(str, delays))} prompts")
             found[left_out] = delays
             if len(alarms) < SEEDS:  # as many draws of steady traffic as seeds
-                alarms.append(_count_alarms(known, experts, len(alarms), 10_000 if quick else STEADY_PROMPTS))
+                alarms.append(_find_alarms(known, len(alarms), 10_000 if quick else STEADY_PROMPTS))
         delays = [one for own in found.values() for one in own]
         noticed = [one is not None and one <= NOTICED_WITHIN for one in delays]
         raw = {"share": SHARE, "domains": found}
         what = f"{name}: a new domain at 5 % noticed within {NOTICED_WITHIN:,} prompts"
         figures.append(Figure(what, 100 * float(np.mean(noticed)), "%", 90.0, raw=raw))
         what = f"{name}: false alarms in {STEADY_PROMPTS:,} prompts"
-        figures.append(Figure(what, float(np.mean(alarms)), "", 1.0, higher_is_better=False, raw={"draws": alarms}))
+        figures.append(
+            Figure(
+                what,
+                float(np.mean([len(one) for one in alarms])),
+                "",
+                1.0,
+                higher_is_better=False,
+                raw={"draws": alarms},
+            )
+        )
     return figures
 
 
@@ -74,9 +84,9 @@ def _observe_one(text: str, found: Decision) -> Observation:
     return observe_record(TrafficRecord("", 0.0, decided=found.expert, prompt=prompt, **values))  # type: ignore[arg-type]
 
 
-def _find_delay(known: list[Observation], new: list[Observation], experts: int, seed: int) -> int | None:
+def _find_delay(known: list[Observation], new: list[Observation], seed: int) -> int | None:
     """Prompts from the change to the first alarm; None after twice the time that is allowed, or too early."""
-    random, monitor = np.random.default_rng(seed), DriftMonitor(experts=experts)
+    random, monitor = np.random.default_rng(seed), DriftMonitor()
     for place in random.integers(len(known), size=2 * monitor.reference_prompts).tolist():
         if monitor.observe(known[place]):
             return None
@@ -87,6 +97,7 @@ def _find_delay(known: list[Observation], new: list[Observation], experts: int, 
     return None
 
 
-def _count_alarms(known: list[Observation], experts: int, seed: int, prompts: int) -> int:
-    random, monitor = np.random.default_rng(1_000 + seed), DriftMonitor(experts=experts)
-    return sum(len(monitor.observe(known[place])) for place in random.integers(len(known), size=prompts).tolist())
+def _find_alarms(known: list[Observation], seed: int, prompts: int) -> list[dict[str, Any]]:
+    random, monitor = np.random.default_rng(1_000 + seed), DriftMonitor()
+    places = random.integers(len(known), size=prompts).tolist()
+    return [alarm.to_dict() for place in places for alarm in monitor.observe(known[place])]
