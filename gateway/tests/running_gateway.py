@@ -61,6 +61,12 @@ def outcome_router() -> Router:
     )
 
 
+def save_small_router(folder: Path) -> None:
+    """A copy of that router, unless there is one."""
+    if not folder.exists():
+        shutil.copytree(_saved_router(), folder)
+
+
 class QuickServer(uvicorn.Server):
     """uvicorn checks ten times a second whether it can stop; this one stops at once."""
 
@@ -202,8 +208,7 @@ class Running:
 def running(folder: Path, server_options: Mapping[str, Any] | None = None, **changes: Any) -> Iterator[Running]:
     """The whole thing: experts and gateway, each on its own port."""
     upstream, router = Upstream(), folder / "router"
-    if not router.exists():
-        shutil.copytree(_saved_router(), router)
+    save_small_router(router)
     with served(upstream.app()) as experts:
         gateway = Gateway.open(config_for(experts, router, **changes))
         with served(create_app(gateway), **(server_options or {})) as url:

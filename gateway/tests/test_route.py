@@ -23,6 +23,7 @@ from ir3de_gateway.http.route import (
     MAX_INPUTS,
     MAX_KEPT_BYTES,
 )
+from ir3de_gateway.wire.signal import build_signal
 from running_gateway import QUESTIONS, TEXTS, Running, running, small_router
 
 PROMPTS = [
@@ -67,6 +68,13 @@ def test_one_prompt_and_many_are_routed_as_the_router_routes_them(gateway: Runni
     assert found["data"] == plain([{"index": index, **said} for index, said in enumerate(decisions)])
     for index, text in enumerate(PROMPTS):
         assert ask(gateway, {"input": text})[1]["data"] == [{**found["data"][index], "index": 0}]
+
+
+def test_signal_comes_when_it_is_asked_for(gateway: Running) -> None:
+    found = ask(gateway, {"input": PROMPTS[:2], "signal": True})[1]
+    assert [row["signal"] for row in found["data"]] == [
+        plain(build_signal(small_router().route(text), found["router"])) for text in PROMPTS[:2]
+    ]
 
 
 def test_explanations_and_flips_are_the_routers_own(gateway: Running) -> None:

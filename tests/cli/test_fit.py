@@ -43,7 +43,8 @@ def test_help_lists_every_command_once_under_its_section() -> None:
         below = shown.split(f"{title}:")[1]
         names = [one if isinstance(one, str) else one.name for one in commands]
         assert all(re.search(rf"^  {name} ", below, re.MULTILINE) for name in names)
-    assert set(COMMANDS) == {*cli.commands, "serve", "config", "keys"} and len(COMMANDS) == len(set(COMMANDS))
+    assert set(COMMANDS) == {*cli.commands, "serve", "config", "keys", "ext-proc"}
+    assert len(COMMANDS) == len(set(COMMANDS))
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["fit", "--help"], ["route", "--help"]])
@@ -73,7 +74,7 @@ def test_completion(shell: str) -> None:
 
 def test_completion_completes() -> None:
     answer = process(env={"_IR3DE_COMPLETE": "bash_complete", "COMP_WORDS": "ir3de ex", "COMP_CWORD": "1"})
-    assert answer.stdout.strip() == "plain,explain"
+    assert answer.stdout.strip() == "plain,explain\nplain,ext-proc"
 
 
 # fit, add, remove -----------------------------------------------------------------------------------------------------

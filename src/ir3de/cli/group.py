@@ -28,6 +28,7 @@ KNOWN_PLUGINS = {
     "serve": KnownPlugin("ir3de-gateway", "Serve the experts behind one OpenAI-compatible endpoint."),
     "config": KnownPlugin("ir3de-gateway", "Write, check and show the gateway's configuration."),
     "keys": KnownPlugin("ir3de-gateway", "Make keys for clients of the gateway."),
+    "ext-proc": KnownPlugin("ir3de-gateway", "Route inside Envoy, as an external processor."),
     "bench": KnownPlugin("ir3de-lab", "Measure speed, accuracy and the paper's experiments."),
 }
 OTHER_NAMES = {  # what other tools call our commands

@@ -101,12 +101,16 @@ def apply_routing_settings(router: Router, config: Config) -> Router:
             router.route("The first prompt loads the encoder, too.", consult=True)
         except IR3DEError as error:
             _log.warning("the router's encoder cannot be used, and the table decides alone: %s", error)
-    routing, policy = config.routing, router.policy
-    default = routing.default if routing.default in router.experts else None
-    if routing.threshold is None and default is None:
+    default = config.routing.default if config.routing.default in router.experts else None
+    return set_policy(router, config.routing.threshold, default)
+
+
+def set_policy(router: Router, threshold: float | None, default: str | None) -> Router:
+    """The router with another threshold and default expert; None keeps its own."""
+    if threshold is None and default is None:
         return router
-    threshold = policy.threshold if routing.threshold is None else routing.threshold
-    return router.with_policy(replace(policy, threshold=threshold), default=default)
+    policy = router.policy if threshold is None else replace(router.policy, threshold=threshold)
+    return router.with_policy(policy, default=default)
 
 
 class LiveSnapshot:

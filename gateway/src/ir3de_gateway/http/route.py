@@ -31,6 +31,7 @@ from ir3de_gateway.stages.choose import route_turns
 from ir3de_gateway.stages.preview import preview
 from ir3de_gateway.stages.read import extract_text, list_user_turns, parse_turns, read_chat
 from ir3de_gateway.wire import FORMATS
+from ir3de_gateway.wire.signal import build_signal
 
 if TYPE_CHECKING:
     from ir3de import Conversation, Decision, Router
@@ -75,6 +76,8 @@ class RouteRequest(Part):
     """Also give the words without which the decision would differ."""
     target: bool | None = None
     """Also give the expert that would answer now, and how to request it: an expert may have no endpoint, or fail."""
+    signal: bool | None = None
+    """Also give the signal: the versioned object that other gateways build on (docs/envoy.md)."""
     selector: str | None = None
     """Try another selector."""
     k: Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None = None
@@ -203,9 +206,20 @@ def build_answer(
         chat = query.messages or [{"role": "user", "content": text}]
         return {} if find_target is None else {"target": find_target(chat, decision)}
 
+    def add_signal(decision: Decision) -> dict[str, Any]:
+        return {"signal": build_signal(decision, snapshot.digest)} if query.signal else {}
+
     explain = partial(_explain, variant, query) if chat is None else partial(_explain_chat, variant, query, chat)
     data = b",".join(  # row by row, because an explanation takes several times the memory of its JSON
-        _encode({"index": index, **decision.to_dict(), **explain(text), **preview_target(text, decision)})
+        _encode(
+            {
+                "index": index,
+                **decision.to_dict(),
+                **explain(text),
+                **preview_target(text, decision),
+                **add_signal(decision),
+            }
+        )
         for index, (text, decision) in enumerate(zip(texts if chat is None else texts[-1:], decisions, strict=True))
     )
     shown = b"" if turns is None else b'"turns":[%b],' % _describe_turns(chat, query, turns)
