@@ -85,6 +85,7 @@ def write_page(subject: Subject) -> str:
     return templates.get_template("report.html").render(
         subject=subject,
         proof=proof,
+        version=subject.version,
         style=Markup(style),  # noqa: S704 - a file of this package
         script=Markup(script),  # noqa: S704
         policy=f"{POLICY}; script-src 'sha256-{digest}'",

@@ -29,15 +29,18 @@ def draw(part: str, **values: Any) -> str:
 
 
 @cache
-def load_templates(folder: Path) -> Environment:
-    """The templates of a folder. Routing does not import Jinja2.
+def load_templates(*folders: Path) -> Environment:
+    """The templates of the folders. Routing does not import Jinja2.
 
     Line breaks and indentation are removed next to tags and statements. Elsewhere they become one space.
     """
     from jinja2 import Environment, FunctionLoader, StrictUndefined
 
-    def read(name: str) -> str:
-        text = (folder / name).read_text(encoding="utf-8")
+    def read(name: str) -> str | None:
+        file = next((folder / name for folder in folders if (folder / name).is_file()), None)
+        if file is None:
+            return None
+        text = file.read_text(encoding="utf-8")
         return _BREAK.sub(" ", _TAG_BREAK.sub("", text))
 
     made = Environment(autoescape=True, loader=FunctionLoader(read), undefined=StrictUndefined, finalize=_clean)

@@ -48,7 +48,7 @@ def write_page(found: Comparison, *, command: str = "", made: datetime | None = 
     moment = (made or datetime.now(UTC)).astimezone(UTC)
     style = write_variables() + (REPORT_FOLDER / "report.css").read_text(encoding="utf-8")
     style += (FOLDER / "comparison.css").read_text(encoding="utf-8")
-    templates = load_templates(FOLDER)
+    templates = load_templates(FOLDER, REPORT_FOLDER)
     templates.filters |= {"percent": percent, "points": _write_points, "money": _write_money}
     return templates.get_template(
         "comparison.html"
