@@ -15,7 +15,7 @@ from ir3de.engines.engine import Counting
 from ir3de.fitting.consulting import USUAL_SHARE, ask_encoder, explain_text, route_texts, start_encoding
 from ir3de.fitting.domain_training import fit_domains
 from ir3de.fitting.domains import Domain, Gift, OutcomeRows, ScorerChoice, check_request, make_rules
-from ir3de.fitting.exchanging import exchange
+from ir3de.fitting.exchanging import ask_teacher, exchange
 from ir3de.fitting.facts import RouterFacts
 from ir3de.fitting.inputs import describe_domain, describe_domains, prepare_lesson, split_by_label
 from ir3de.fitting.loading import load_router
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ir3de.encoders import Encoder
     from ir3de.fitting.lessons import Lesson
     from ir3de.fitting.teachers import TeacherChoice
+    from ir3de.fitting.teaching import Taught
     from ir3de.fitting.tuning import Trial
 
 QuickRoute: TypeAlias = Callable[[str], Decision | None]
@@ -225,6 +226,12 @@ class Router(RouterFacts):
         """
         with self._change:
             self._swap(exchange(self._parts, gone, given, scorer))
+
+    def ask_teacher(
+        self, unlabelled: Iterable[Any], teacher: TeacherChoice | Lesson, *, answers: str | Path | None = None
+    ) -> Taught:
+        """What a teacher's labels of these texts would give each expert. The router stays as it is."""
+        return ask_teacher(self._parts, unlabelled, teacher, answers)
 
     def tune(
         self,

@@ -18,6 +18,10 @@ from ir3de.cli.formats import FAINT, line
 from ir3de.cli.options import TextOptions, gather_options
 from ir3de.cli.output import Block, Output
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ir3de.fitting.teaching_report import Teaching
+
 
 @dataclass(frozen=True)
 class GivenTeacher:
@@ -47,6 +51,15 @@ class GivenTeacher:
             confirm=lambda cost: self._confirm(cost, out),
         )
 
+    def prepare_traffic(self, candidate_path: Path, out: Output) -> lib.lessons.Lesson | None:
+        """The same for the requests of a journal, which `learn` reads itself."""
+        if self.teacher is None:
+            if self.answers:
+                raise click.UsageError("--answers is the file of a teacher's answers: add --teacher minilm-l6")
+            return None
+        teacher, answers = lib.lessons.find_teacher(self.teacher), self.find_answers(candidate_path)
+        return lib.lessons.Lesson(teacher, (), answers, confirm=lambda cost: self._confirm(cost, out))
+
     def find_answers(self, router_path: Path) -> Path:
         """The file that keeps the teacher's answers."""
         folder = router_path.expanduser()
@@ -71,35 +84,50 @@ class GivenTeacher:
             self.find_answers(router_path).unlink(missing_ok=True)
 
 
-teacher_options = gather_options(
-    "taught",
-    GivenTeacher,
-    click.option(
-        "--unlabelled",
-        multiple=True,
-        metavar="PATH",
-        help="Texts without labels, such as traffic, for --teacher to label; may be repeated.",
-    ),
-    click.option(
-        "--teacher",
-        metavar="NAME",
-        help="What labels them: a sentence encoder (minilm-l6, a folder, a hub id) or a chat endpoint, "
-        "http://host/v1#model, whose key is in IR3DE_TEACHER_KEY.",
-    ),
-    click.option(
-        "--answers",
-        metavar="PATH",
-        type=click.Path(path_type=Path),
-        help="File that keeps what the teacher answered. If the command is stopped, run it again: it continues from "
-        "there.  [default: ROUTER.answers.jsonl, deleted in the end]",
-    ),
-    click.option("--yes", is_flag=True, help="Start a chat endpoint without asking."),
+_NAMED = click.option(
+    "--teacher",
+    metavar="NAME",
+    help="What labels them: a sentence encoder (minilm-l6, a folder, a hub id) or a chat endpoint, "
+    "http://host/v1#model, whose key is in IR3DE_TEACHER_KEY.",
 )
+_ANSWERS = click.option(
+    "--answers",
+    metavar="PATH",
+    type=click.Path(path_type=Path),
+    help="File that keeps what the teacher answered. If the command is stopped, run it again: it continues from "
+    "there.  [default: ROUTER.answers.jsonl, deleted in the end]",
+)
+_YES = click.option("--yes", is_flag=True, help="Start a chat endpoint without asking.")
+_UNLABELLED = click.option(
+    "--unlabelled",
+    multiple=True,
+    metavar="PATH",
+    help="Texts without labels, such as traffic, for --teacher to label; may be repeated.",
+)
+teacher_options = gather_options("taught", GivenTeacher, _UNLABELLED, _NAMED, _ANSWERS, _YES)
+
+
+def _name_traffic(teacher: str | None, answers: Path | None, yes: bool) -> GivenTeacher:
+    return GivenTeacher((), teacher, answers, yes)
+
+
+_TRAFFIC = click.option(
+    "--teacher",
+    metavar="NAME",
+    help="What labels requests that nobody labelled: a sentence encoder (minilm-l6, a folder, a hub id) or a chat "
+    "endpoint, http://host/v1#model, whose key is in IR3DE_TEACHER_KEY.",
+)
+traffic_teacher_options = gather_options("taught", _name_traffic, _TRAFFIC, _ANSWERS, _YES)
 
 
 def view_teaching(router: ir3de.Router) -> Iterator[Block]:
-    """What the teacher brought, and the texts that were left out."""
-    if (found := router.teaching) is None:
+    """What the teacher of a fit brought, and the texts that were left out."""
+    return view_report(router.teaching)
+
+
+def view_report(found: Teaching | None) -> Iterator[Block]:
+    """What a teacher brought, and the texts that were left out."""
+    if found is None:
         return
     yield line((found.describe(), "" if found.is_used else "yellow"))
     if left_out := found.describe_left_out():

@@ -137,7 +137,7 @@ class DomainTraining:
 
         plain = parts if names is not None else self.forget_taught(parts, scorer)
         training = cast(DomainTraining, plain.training)
-        found = find_taught(plain, training._hold_out(plain), lesson, names)
+        found = find_taught(plain, training.hold_out(plain), lesson, names)
         if found.contributions:
             now = training.now(plain)
             for name, one in found.contributions.items():
@@ -236,7 +236,7 @@ class DomainTraining:
         fit = DomainFit(self.statistics(), {}, embedding, rules, self.background, self.encoded)
         return fit.with_scorer(self.scorer)[0]
 
-    def _hold_out(self, parts: RouterParts) -> HeldOut | None:
+    def hold_out(self, parts: RouterParts) -> HeldOut | None:
         """The evidence for kept prompts from fits without them; None if none can be held out."""
         from ir3de.fitting.tuning import ConfidenceSetting
 
@@ -246,7 +246,7 @@ class DomainTraining:
 
     def decide_kept(self, parts: RouterParts) -> list[KeptPrompt]:
         rules, statistics = parts.compiled.rules, self.statistics()
-        if (held := self._hold_out(parts)) is None:
+        if (held := self.hold_out(parts)) is None:
             return []
         prompts = {name: own.sample.split() for name, own in statistics.items() if own.sample is not None}
         both = zip(held.experts.tolist(), held.places.tolist(), held.decide(rules), strict=True)

@@ -1,14 +1,21 @@
-"""Many contributions come and go with one fit, as feedback does."""
+"""Many contributions come and go with one fit, as feedback does; and what a teacher would give."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ir3de.errors import InputError
 from ir3de.fitting.domain_training import USUAL_CHOICES, DomainTraining
 from ir3de.fitting.domains import Gift, ScorerChoice, check_choice, require_experts
 from ir3de.fitting.parts import RouterParts
 from ir3de.statistics.contributions import Contribution
+
+if TYPE_CHECKING:
+    from ir3de.fitting.lessons import Lesson
+    from ir3de.fitting.teachers import TeacherChoice
+    from ir3de.fitting.teaching import Taught
 
 
 def exchange(
@@ -31,3 +38,16 @@ def exchange(
         gift = Gift(name, tuple(contributions))
         now = now.give(gift, training.recipe(name), parts.embedding()) if contributions else now
     return training.change(parts, now, choice) if now.entries else parts
+
+
+def ask_teacher(
+    parts: RouterParts, unlabelled: Iterable[Any], teacher: TeacherChoice | Lesson, answers: str | Path | None
+) -> Taught:
+    """What a teacher's labels of some texts would give each expert. The parts stay as they are."""
+    from ir3de.fitting.lessons import check_lesson
+    from ir3de.fitting.teaching import find_taught
+
+    training, lesson = parts.training, check_lesson(unlabelled, teacher, answers)
+    if not isinstance(training, DomainTraining) or lesson is None:
+        raise InputError("this router was fitted from outcomes: a teacher labels texts, and outcomes have scores")
+    return find_taught(parts, training.hold_out(parts), lesson, None)

@@ -94,6 +94,22 @@ def read_labels(journal: Journal, router: Router) -> tuple[list[Label], LeftOut]
     return sorted(found, key=lambda one: (one.source, one.time, one.request, one.expert)), left_out
 
 
+def read_unlabelled(journal: Journal, router: Router) -> list[str]:
+    """The prompts in a journal that nobody labelled, each in the form in which a label would be about it.
+
+    Of prompts that were kept as tokens, the text is decoded. Those without order have none.
+    """
+    found: list[str] = []
+    for record in journal.read():
+        kept = record.prompt
+        if kept is None or kept.keep == "statistics" or any(one.expert is not None for one in record.feedback):
+            continue
+        text, ids = _choose_turn(kept, router)
+        if len(ids) and int(ids.max()) < router.embedding.vocabulary_size:
+            found.append(router.tokenizer.decode_batch([ids])[0] if text is None else text)
+    return found
+
+
 def _read_prompt(record: TrafficRecord, router: Router, left_out: LeftOut, labels: int) -> Label | None:
     """The request as a label without source and expert; None, and counted, if nothing can be learnt from it."""
     kept = record.prompt

@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ir3de.errors import InputError
 from ir3de.evaluation.intervals import Estimate, estimate_difference, estimate_share
 from ir3de.fitting.domains import ScorerChoice
+from ir3de.fitting.teaching_report import Teaching
 from ir3de.router import Router
 from ir3de.statistics.contributions import Contribution
 from ir3de.traffic.journal import Journal, Selection
@@ -31,6 +33,11 @@ from ir3de.traffic.labels import (
 from ir3de.traffic.plausibility import Verdict, judge_labels
 from ir3de.traffic.scores import ScoreSummary, summarise_scores
 from ir3de.traffic.sources import Source, SourcePattern, find_feedback, group_ids
+from ir3de.traffic.taught_traffic import is_taught_traffic, teach_traffic
+
+if TYPE_CHECKING:
+    from ir3de.fitting.lessons import Lesson
+    from ir3de.fitting.teachers import TeacherChoice
 
 MAX_LABELS = 50  # of a source for an expert: the first ones count
 MIN_PROOF_PROMPTS = 20  # held out, below which there is no proof
@@ -75,6 +82,7 @@ class Learning:
     contradictions: tuple[Contradiction, ...]
     scores: Mapping[str, ScoreSummary]  # by expert; they are reported, and change nothing
     proof: LearningProof
+    teaching: Teaching | None = None  # what a teacher labelled, if there is one
 
     @property
     def suspicious(self) -> list[Verdict]:
@@ -98,6 +106,7 @@ class Learning:
             "contradictions": [one.to_dict() for one in self.contradictions],
             "scores": {name: one.to_dict() for name, one in self.scores.items()},
             "proof": self.proof.to_dict(),
+            "teaching": self.teaching and self.teaching.to_dict(),
         }
 
 
@@ -108,18 +117,23 @@ def learn(
     trust: Iterable[str] = (),
     scorer: ScorerChoice | None = None,
     prove: bool = True,
+    teacher: TeacherChoice | Lesson | None = None,
+    answers: str | Path | None = None,
 ) -> Learning:
     """Make a candidate from a router and the labels in a journal. The router stays as it is.
 
     What is decided about a label depends on the router without feedback and on the label's source alone. Labels of the
     authors in `trust` are learnt even if they are implausible. Without `prove` no label is held out, which saves a fit.
+    A `teacher` labels the requests that nobody labelled (see `taught_traffic`); the file `answers` keeps its answers.
     """
     _require_domains(router)
     labels, left_out = read_labels(journal, router)
     known = find_feedback(router)
     judged = judge_labels(labels, without_feedback(router, scorer=scorer), trust)
     capped, over_cap = cap_labels(judged.accepted)
-    fixed = {place: one for place, one in known.items() if not _is_in_journal(one, journal)}
+    fixed = {
+        place: one for place, one in known.items() if not is_taught_traffic(one) and not _is_in_journal(one, journal)
+    }
     planned = {place: own for place, own in _group(capped).items() if place not in fixed}
     made = {place: make_contribution(own, router) for place, own in planned.items()}
     new = {place: one for place, one in made.items() if place not in known or not _are_equal(one, known[place])}
@@ -127,7 +141,11 @@ def learn(
     proof = _prove(router, gone, {place: planned[place] for place in new}, scorer) if prove else LearningProof(0)
     candidate = copy(router)
     candidate.exchange(group_ids(iter(gone)), _group_contributions(new), scorer=scorer)
+    taught, teaching = ({}, None) if teacher is None else teach_traffic(candidate, journal, teacher, answers)
+    if taught:
+        candidate.exchange({}, {name: [one] for name, one in taught.items()}, scorer=scorer)
     replaced = sum(place in known for place in new)
+    taught_before = sum(is_taught_traffic(known[place]) for place in gone)
     return Learning(
         candidate,
         sum(map(len, planned.values())),
@@ -137,13 +155,14 @@ def learn(
         sum(not one.has_order for own in planned.values() for one in own),
         len(new) - replaced,
         replaced,
-        len(gone) - replaced,
+        len(gone) - replaced - taught_before,
         len(made) - len(new),
         len(fixed),
         left_out,
         tuple(find_contradictions(labels, router)),
         summarise_scores(journal),
         proof,
+        teaching,
     )
 
 
@@ -156,23 +175,38 @@ class Forgetting:
 
     @property
     def sources(self) -> list[Source]:
-        return sorted({Source.of_contribution(one) for one in self.removed.values()})
+        return sorted({Source.of_contribution(one) for one in self.removed.values() if not is_taught_traffic(one)})
 
     @property
     def labels(self) -> int:
-        return sum(one.prompts for one in self.removed.values())
+        return sum(one.prompts for one in self.removed.values() if not is_taught_traffic(one))
+
+    @property
+    def taught(self) -> int:
+        """Labels of a teacher, which heard the prompts and labels of all sources. Learn again with it."""
+        return sum(one.prompts for one in self.removed.values() if is_taught_traffic(one))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         gone = [{"expert": expert, "id": name, "prompts": one.prompts} for (expert, name), one in self.removed.items()]
-        return {"labels": self.labels, "sources": [vars(one) for one in self.sources], "contributions": gone}
+        return {
+            "labels": self.labels,
+            "taught": self.taught,
+            "sources": [vars(one) for one in self.sources],
+            "contributions": gone,
+        }
 
 
 def forget(router: Router, pattern: SourcePattern, *, scorer: ScorerChoice | None = None) -> Forgetting:
-    """Make the router that never saw these sources. The router itself stays as it is."""
+    """Make the router that never saw these sources. The router itself stays as it is.
+
+    What a teacher labelled goes with any of them: it heard the prompts and labels of all sources.
+    """
     _require_domains(router)
     found = find_feedback(router)
     gone = {place: one for place, one in found.items() if pattern.matches(Source.of_contribution(one))}
+    if gone or pattern.kind == "key":  # a key may have sent requests that only the teacher labelled
+        gone |= {place: one for place, one in found.items() if is_taught_traffic(one)}
     candidate = copy(router)
     candidate.exchange(group_ids(gone), {}, scorer=scorer)
     return Forgetting(candidate, gone)

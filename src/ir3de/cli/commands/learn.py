@@ -15,6 +15,7 @@ from ir3de.cli import lib, options
 from ir3de.cli.formats import FAINT, line, one_line, percent, printable
 from ir3de.cli.output import Block, Output, count_left_out, facts, heading, hint, saved_line, split_rows, table
 from ir3de.cli.saving import changing, load_router
+from ir3de.cli.teaching import GivenTeacher, traffic_teacher_options, view_report
 
 REPORT_FILE = "learning.json"  # in the candidate's folder, beside the router
 SHOWN_CONTRADICTIONS = 5
@@ -42,6 +43,7 @@ journal_option = click.option(
               help="Folder of the candidate. The router itself is not changed.")  # fmt: skip
 @click.option("--trust", multiple=True, metavar="AUTHOR",
               help="Learn the labels of this author even if they are implausible; may be repeated.")  # fmt: skip
+@traffic_teacher_options
 @scorer_option
 @options.force_option
 @options.output_options
@@ -50,6 +52,7 @@ def learn(
     journal_path: Path | None,
     target: Path,
     trust: tuple[str, ...],
+    taught: GivenTeacher,
     scorer_choice: lib.domains.ScorerChoice | None,
     force: bool,
     out: Output,
@@ -62,9 +65,13 @@ def learn(
     candidate: the router stays as it is. A fifth of the new labels is held out of a first fit, on which router and
     candidate are compared; then the candidate is fitted on all.
 
+    With --teacher, an encoder or a language model labels the requests that nobody labelled, and the candidate learns
+    from these labels, too, if they help on held-out prompts of people.
+
     \b
     Example:
       ir3de learn router --from state -o candidate
+      ir3de learn router --from state -o candidate --teacher minilm-l6
       ir3de learn router --from state -o candidate --trust admin
     """
     if journal_path is None:
@@ -73,14 +80,15 @@ def learn(
     if folder.resolve() == router_path.expanduser().resolve():
         raise click.UsageError("-o must name another folder than ROUTER: the candidate is proven before it goes live")
     options.refuse_existing(folder, force=force)
+    lesson = taught.prepare_traffic(folder, out)
     router, begun = load_router(router_path), perf_counter()
-    with lib.journal.Journal.open(journal_path) as journal, out.spinner("learning"):
-        found = lib.learning.learn(router, journal, trust=trust, scorer=scorer_choice)
+    with lib.journal.Journal.open(journal_path) as journal, taught.labelling(folder), out.spinner("learning"):
+        found = lib.learning.learn(router, journal, trust=trust, scorer=scorer_choice, teacher=lesson)
         found.candidate.save(folder)
     document = {"router": str(router_path), "candidate": str(folder), **found.to_dict()}
     document["sha256"] = lib.router_folder.read_header(folder)["sha256"]
     files.write(folder / REPORT_FILE, files.to_json(document))
-    out.show(document, _view_learning(document, perf_counter() - begun))
+    out.show(document, [*_view_learning(document, perf_counter() - begun), *view_report(found.teaching)])
     out.note(saved_line(folder, sum(path.stat().st_size for path in folder.iterdir()), "candidate saved to"))
     out.note(hint(f"ir3de ledger {folder}", "what it learnt:"))
 
@@ -223,6 +231,9 @@ def _view_forgetting(found: Mapping[str, Any], kind: str) -> Iterator[Block]:
         yield count_left_out(table("author", "requests of", "day", rows=cells), left_out)
         done = f"{found['labels']:,} labels in {len(found['contributions']):,} contributions are gone"
         yield line((done, "bold"), ("  the router is the one that never saw them", FAINT))
+    if found["taught"]:
+        heard = f"{found['taught']:,} labels of a teacher are gone, too: it had heard all sources. Learn again with it"
+        yield line((heard, "yellow"))
     if "journal" in found:
         gone = found["journal"]
         what = f"{gone['requests']:,} requests and " if kind == "key" else ""
