@@ -59,7 +59,8 @@ def taught_by(router: Router) -> list[str]:
 
 def test_requests_that_nobody_labelled_are_one_contribution_of_each_expert(traffic: LabelledTraffic) -> None:
     found = learn(fit(), traffic.journal, teacher=answer)
-    assert found.teaching is not None and found.teaching.is_used and found.teaching.texts == len([*RIGHT][::3] + [*RIGHT][1::3])
+    assert found.teaching is not None and found.teaching.is_used
+    assert found.teaching.texts == len([*RIGHT][::3] + [*RIGHT][1::3])
     assert set(taught_by(found.candidate)) == {TAUGHT_TRAFFIC_ID} and found.removed == 0
     taught = [one for one in find_feedback(found.candidate).values() if is_taught_traffic(one)]
     assert {one.owner for one in taught} == {"feedback:teacher:answer"} and all(one.is_taught for one in taught)

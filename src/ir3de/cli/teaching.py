@@ -114,7 +114,7 @@ def _name_traffic(teacher: str | None, answers: Path | None, yes: bool) -> Given
 _TRAFFIC = click.option(
     "--teacher",
     metavar="NAME",
-    help="What labels requests that nobody labelled: a sentence encoder (minilm-l6, a folder, a hub id) or a chat "
+    help="What labels requests without a label: a sentence encoder (minilm-l6, a folder, a hub id) or a chat "
     "endpoint, http://host/v1#model, whose key is in IR3DE_TEACHER_KEY.",
 )
 traffic_teacher_options = gather_options("taught", _name_traffic, _TRAFFIC, _ANSWERS, _YES)

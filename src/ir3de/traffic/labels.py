@@ -95,7 +95,7 @@ def read_labels(journal: Journal, router: Router) -> tuple[list[Label], LeftOut]
 
 
 def read_unlabelled(journal: Journal, router: Router) -> list[str]:
-    """The prompts in a journal that nobody labelled, each in the form in which a label would be about it.
+    """The prompts in a journal without a label, each in the form in which a label would be about it.
 
     Of prompts that were kept as tokens, the text is decoded. Those without order have none.
     """

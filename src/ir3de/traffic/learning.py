@@ -124,7 +124,7 @@ def learn(
 
     What is decided about a label depends on the router without feedback and on the label's source alone. Labels of the
     authors in `trust` are learnt even if they are implausible. Without `prove` no label is held out, which saves a fit.
-    A `teacher` labels the requests that nobody labelled (see `taught_traffic`); the file `answers` keeps its answers.
+    A `teacher` labels the requests without a label (see `taught_traffic`); the file `answers` keeps its answers.
     """
     _require_domains(router)
     labels, left_out = read_labels(journal, router)

@@ -1,4 +1,4 @@
-"""A teacher labels the requests that nobody labelled, and the candidate learns from these labels, too.
+"""A teacher labels the requests without a label, and the candidate learns from these labels, too.
 
 The teacher's labels of one request depend on the labels and requests of all sources. So they are one contribution to
 each expert, and `forget` takes all of them out with any source: what is left is the router that never had a teacher,

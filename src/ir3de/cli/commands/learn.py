@@ -65,7 +65,7 @@ def learn(
     candidate: the router stays as it is. A fifth of the new labels is held out of a first fit, on which router and
     candidate are compared; then the candidate is fitted on all.
 
-    With --teacher, an encoder or a language model labels the requests that nobody labelled, and the candidate learns
+    With --teacher, an encoder or a language model labels the requests without a label, and the candidate learns
     from these labels, too, if they help on held-out prompts of people.
 
     \b
