@@ -202,6 +202,11 @@ def _describe_admin() -> dict[str, Schema]:
     configured = _parameter("query", "router", {"enum": ["configured"]}, "Serve the configured router.")
     last = _parameter("query", "last", {"type": "integer", "minimum": 1, "maximum": 10_000, "default": 100}, "Lines.")
     why = _parameter("query", "why", _STRING, "The reason, for the history.")
+    of = "by number, or the beginning of its digest"
+    pair = (
+        _parameter("query", "from", _STRING, f"A version, {of}; by default the one before."),
+        _parameter("query", "to", _STRING, f"A version, {of}; by default the live one."),
+    )
     choose = _parameter("query", "scorer", {"enum": ["choose"]}, "Choose the router's scorer again.")
     added = change("Add an expert, or more texts for one.", admin.ChangedExpert, body=ExpertAddition)
     added["responses"]["201"] = _answer(admin.ChangedExpert, etag=True)
@@ -217,6 +222,7 @@ def _describe_admin() -> dict[str, Schema]:
             "delete": change("Serve the configured router again.", admin.Router),
         },
         "/admin/router/history": {"get": show("Every router that went live, newest first.", admin.RouterHistory)},
+        "/admin/router/diff": {"get": show("What differs between two versions.", admin.RouterDiff, *pair)},
         "/admin/router/rollback": {"post": change("Serve an earlier version again.", admin.Router, body=Rollback)},
         "/admin/candidate": {
             "get": show("The candidate router, and where its test stands.", admin.Candidate),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from pydantic import Field
+
 from ir3de_gateway.keys.keys_file import KeyLimits
 from openapi_models import Count, OpenModel
 
@@ -122,6 +124,25 @@ class RouterHistory(OpenModel):
     data: list[RouterVersion]
     keeps: Count
     """How many routers are kept (router.versions)."""
+
+
+class RouterDiff(OpenModel):
+    """What differs between two versions of the router; null where a router is no longer kept."""
+
+    from_: dict[str, Any] = Field(alias="from")
+    to: dict[str, Any]
+    experts: dict[str, list[str]]
+    """`added` and `removed`."""
+    contributions: dict[str, list[str]] | None
+    """`added` and `removed`, each as `expert: id`."""
+    settings: dict[str, Any] | None
+    """Each setting that differs, before and after."""
+    prompts: list[int | None]
+    """It was fitted on, before and after."""
+    proof: list[dict[str, Any]]
+    """Before and after."""
+    traffic: dict[str, Any] | None
+    """Of the newest `requests` of the journal, how many get a `different` expert, and the `moves`."""
 
 
 class CandidateTest(OpenModel):

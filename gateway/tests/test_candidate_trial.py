@@ -91,6 +91,8 @@ def test_a_better_candidate_waits_for_an_admin(tmp_path: Path) -> None:
         assert eventually(lambda: (state_of(gateway)["test"] or {}).get("verdict") == "better")
         assert eventually(lambda: b"ir3de_candidate_state 2.0" in ask(gateway.url, path="/metrics").body)
         assert state_of(gateway)["state"] == "trial" and admin(gateway, "/admin/router").json["digest"] == live
+        proof = {"prompts": 40, "live": None, "candidate": None, "difference": None}
+        (tmp_path / "candidate" / "learning.json").write_text(json.dumps({"sha256": digest, "proof": proof}))
         made = admin(gateway, "/admin/candidate/promote", {"why": "people like it"})
         assert (made.status, made.json["digest"]) == (200, digest)
         assert ask(gateway.url, chat(LAW)).headers["x-ir3de-expert"] == "cooking"
@@ -98,6 +100,8 @@ def test_a_better_candidate_waits_for_an_admin(tmp_path: Path) -> None:
         newest = admin(gateway, "/admin/router/history").json["data"][0]
         assert (newest["digest"], newest["action"], newest["why"]) == (digest, "promote candidate", "people like it")
         assert newest["who"].startswith("token ") and newest["live"] and newest["kept"]
+        assert newest["proof"]["learning"] == proof and newest["proof"]["accuracy"] > 0
+        assert newest["path"] == str(tmp_path / "candidate")
     for path in (tmp_path / "candidate").iterdir():
         path.unlink()  # the state folder has a copy
     with canary(tmp_path) as gateway:

@@ -33,7 +33,15 @@ pytestmark = pytest.mark.usefixtures("plain_terminal")
 def test_every_command_helps_with_an_example(name: str) -> None:
     shown = run(name, "--help").stdout
     assert "Example" in shown and f"ir3de {name}" in shown.split("Example", 1)[1]
-    if name not in ("embedding", "encoder", "bench", "config", "keys", "feedback"):  # groups: their commands have them
+    if name not in (
+        "embedding",
+        "encoder",
+        "bench",
+        "config",
+        "keys",
+        "router",
+        "feedback",
+    ):  # groups: their commands have them
         assert "--json" in shown and "--quiet" in shown
 
 
@@ -43,7 +51,7 @@ def test_help_lists_every_command_once_under_its_section() -> None:
         below = shown.split(f"{title}:")[1]
         names = [one if isinstance(one, str) else one.name for one in commands]
         assert all(re.search(rf"^  {name} ", below, re.MULTILINE) for name in names)
-    assert set(COMMANDS) == {*cli.commands, "serve", "config", "keys", "ext-proc"}
+    assert set(COMMANDS) == {*cli.commands, "serve", "config", "keys", "router", "ext-proc"}
     assert len(COMMANDS) == len(set(COMMANDS))
 
 

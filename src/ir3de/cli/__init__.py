@@ -49,7 +49,7 @@ SECTIONS = {
         policy.policy,
     ),
     "Use it": (route.route, explain.explain, evaluate.evaluate, compare.compare, report.report, inspect.inspect),
-    "Serve it": ("serve", "config", "keys", "ext-proc"),  # commands of ir3de-gateway
+    "Serve it": ("serve", "config", "keys", "router", "ext-proc"),  # commands of ir3de-gateway
     "Learn from traffic": (feedback.feedback, learn.learn, learn.forget, drift.drift, label.label),
     "Share the work": (collect.collect, collect.merge, embedding.embedding, encoder.encoder),
     "Audit it": (audit.ledger, audit.receipt, audit.verify),

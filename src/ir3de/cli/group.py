@@ -29,6 +29,7 @@ KNOWN_PLUGINS = {
     "config": KnownPlugin("ir3de-gateway", "Write, check and show the gateway's configuration."),
     "keys": KnownPlugin("ir3de-gateway", "Make keys for clients of the gateway."),
     "ext-proc": KnownPlugin("ir3de-gateway", "Route inside Envoy, as an external processor."),
+    "router": KnownPlugin("ir3de-gateway", "Show and undo changes of a gateway's router."),
     "bench": KnownPlugin("ir3de-lab", "Measure speed, accuracy and the paper's experiments."),
 }
 OTHER_NAMES = {  # what other tools call our commands

@@ -228,6 +228,7 @@ class Administration:
         if await run_in_thread(self.folder.stamp) != self.current.stamp:  # a disk may hang
             async with self._lock:
                 self._activate(await run_in_thread(self._read_changes))
+                await run_in_thread(self.note_version)
 
     async def check_router(self) -> None:
         """Load a router that was published."""

@@ -16,12 +16,14 @@ from ir3de.errors import IR3DEError
 from ir3de.serving import files, hide_user, inspect_router
 from ir3de_gateway.admin.changes import AdminState, CandidateRouter, Changed
 from ir3de_gateway.admin.router_source import FetchBudget, RouterFollower
-from ir3de_gateway.admin.state import CANDIDATE, CandidateEnd, RouterChoice, StateFolder
-from ir3de_gateway.admin.versions import find_version, is_kept
+from ir3de_gateway.admin.state import CANDIDATE, CandidateEnd, RouterChoice, State, StateFolder
+from ir3de_gateway.admin.versions import RouterVersion, find_version, is_kept, read_versions
 from ir3de_gateway.api_errors import ApiError
 from ir3de_gateway.config.experts import Part
 
 log = logging.getLogger("ir3de.gateway")
+
+LOCK_WAIT_S = 5.0  # for a change that a gateway makes
 
 Why = Annotated[str, Field(max_length=1_000)]
 
@@ -70,9 +72,7 @@ def promote(
 ) -> Changed:
     """The state in which the candidate is the live router. It is copied, so that its own folder may go."""
     trial = _require_trial(now, digest)
-    choice = now.state.router
-    base = choice.base if choice is not None and choice.own else now.digest
-    kept = folder.keep_router(trial.loaded.folder, trial.loaded.digest, base)
+    kept = folder.keep_router(trial.loaded.folder, trial.loaded.digest, _find_base(now.state, now.digest))
     return Changed(replace(now.state, router=kept, candidate=_end(trial, "promoted", who, why)))
 
 
@@ -91,15 +91,41 @@ def end_trial(
 
 def roll_back(wanted: str, now: AdminState, folder: StateFolder, stop: threading.Event) -> Changed:
     """The state in which an earlier version serves again."""
-    version = find_version(folder, wanted, now.digest)
-    if version.digest == now.digest:
+    version = find_rollback(folder, wanted, now.digest)
+    return Changed(replace(now.state, router=_choose_version(version, now.state, now.digest)))
+
+
+def roll_back_folder(folder: StateFolder, wanted: str, who: str, why: str) -> RouterVersion:
+    """Let an earlier version serve again, without a gateway; one that serves from this folder takes it over."""
+    with folder.lock(LOCK_WAIT_S):
+        state, versions = folder.read(), read_versions(folder)
+        live = versions[-1].digest if versions else ""
+        version = find_rollback(folder, wanted, live)
+        folder.complete_audit(state)
+        line = {"time": _read_clock(), "request_id": "", "who": who, "action": "roll back", "to": wanted, "why": why}
+        line |= {"router_before": live, "router_after": version.digest, "outcome": "done"}
+        folder.complete_audit(folder.write(replace(state, router=_choose_version(version, state, live)), line))
+    return version
+
+
+def find_rollback(folder: StateFolder, wanted: str, live: str) -> RouterVersion:
+    """The version to roll back to, or an `ApiError`."""
+    version = find_version(folder, wanted, live)
+    if version.digest == live:
         raise ApiError(409, f"version {version.number} serves already", "serves_already", "to")
     if not is_kept(folder, version) or not inspect_router(folder.path / version.folder).whole:
         message = f"the router of version {version.number} is no longer kept, or damaged (router.versions keeps more)"
         raise ApiError(409, message, "version_gone", "to")
-    choice = now.state.router
-    base = choice.base if choice is not None and choice.own else now.digest
-    return Changed(replace(now.state, router=RouterChoice(version.folder, own=True, base=base)))
+    return version
+
+
+def _choose_version(version: RouterVersion, state: State, live: str) -> RouterChoice:
+    return RouterChoice(version.folder, own=True, base=_find_base(state, live))
+
+
+def _find_base(state: State, live: str) -> str:
+    """The digest of the configured router, as long as it serves or is what changes began with."""
+    return state.router.base if state.router is not None and state.router.own else live
 
 
 def _require_trial(now: AdminState, digest: str | None) -> CandidateRouter:
@@ -114,8 +140,11 @@ def _require_trial(now: AdminState, digest: str | None) -> CandidateRouter:
 
 
 def _end(trial: CandidateRouter, how: Any, who: str, why: str) -> CandidateEnd:
-    when = datetime.now(UTC).isoformat(timespec="milliseconds")
-    return CandidateEnd(trial.loaded.digest, how, when, who, why)
+    return CandidateEnd(trial.loaded.digest, how, _read_clock(), who, why)
+
+
+def _read_clock() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 # descriptions ---------------------------------------------------------------------------------------------------

@@ -84,8 +84,12 @@ def write_versions(folder: StateFolder, versions: list[RouterVersion], most: int
 
 
 def list_kept(folder: StateFolder) -> set[str]:
-    """The names of the folders whose routers are kept."""
-    return {version.folder for version in read_versions(folder) if version.folder}
+    """The names of the folders whose routers are kept; all of them if the list cannot be read."""
+    try:
+        return {version.folder for version in read_versions(folder) if version.folder}
+    except ArtifactError as error:
+        log.warning("no router of an earlier version is dropped: %s", error)
+        return {path.name for path in folder.path.glob("router-*")}
 
 
 def find_version(folder: StateFolder, wanted: str, live: str) -> RouterVersion:

@@ -1,1 +1,1 @@
-"""The commands that the gateway adds to `ir3de`: serve, config and keys."""
+"""The commands that the gateway adds to `ir3de`: serve, config, keys and router."""
