@@ -152,14 +152,11 @@ def test_a_command_that_is_not_installed_names_the_command_that_installs_it(call
 
 @pytest.mark.usefixtures("alone")
 def test_help_lists_the_gateway_whether_it_is_installed_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert list_below("Serve it") == dict.fromkeys(
-        ("serve", "config", "keys", "router", "ext-proc"), "needs ir3de-gateway"
-    )
+    names = ("serve", "config", "keys", "router", "ext-proc")
+    assert list_below("Serve it") == dict.fromkeys(names, "needs ir3de-gateway")
     monkeypatch.undo()
     pytest.importorskip("ir3de_gateway")
-    assert list_below("Serve it") == {
-        name: group.KNOWN_PLUGINS[name].summary for name in ("serve", "config", "keys", "router", "ext-proc")
-    }
+    assert list_below("Serve it") == {name: group.KNOWN_PLUGINS[name].summary for name in names}
 
 
 def list_below(title: str) -> dict[str, str]:

@@ -85,7 +85,7 @@ def rollback(state: Path, wanted: str, why: str, out: Output) -> None:
 
     \b
     Examples:
-      ir3de router rollback ir3de-state --why "complaints since Monday"
+      ir3de router rollback ir3de-state --why "worse answers since Monday"
       ir3de router rollback ir3de-state --to 3
     """
     folder = _open(state)
