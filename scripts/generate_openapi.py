@@ -19,6 +19,7 @@ from ir3de_gateway.admin.candidate import Promotion, Rollback
 from ir3de_gateway.admin.changes import ExpertAddition, ReplicaChange, RouterReplacement
 from ir3de_gateway.http.feedback import FeedbackRequest
 from ir3de_gateway.http.service import DOCUMENT as TARGET
+from ir3de_gateway.http.traffic import Label
 from ir3de_gateway.requests.client import PRICE_PATTERN
 from ir3de_gateway.stages.relay import PROVENANCE_HEADERS
 from ir3de_gateway.wire.formats import PASSTHROUGH_FORMATS, PassthroughFormat
@@ -201,6 +202,8 @@ def _describe_admin() -> dict[str, Schema]:
     keep = _parameter("query", "domain", {"enum": ["keep"]}, "Remove the endpoint only; the router keeps the domain.")
     configured = _parameter("query", "router", {"enum": ["configured"]}, "Serve the configured router.")
     last = _parameter("query", "last", {"type": "integer", "minimum": 1, "maximum": 10_000, "default": 100}, "Lines.")
+    many = _parameter("query", "n", {"type": "integer", "minimum": 1, "maximum": 200, "default": 20}, "How many.")
+    labelled = _parameter("path", "id", _STRING, "The request with the prompt.")
     why = _parameter("query", "why", _STRING, "The reason, for the history.")
     of = "by number, or the beginning of its digest"
     pair = (
@@ -229,6 +232,11 @@ def _describe_admin() -> dict[str, Schema]:
             "delete": change("End its trial.", admin.Candidate, why),
         },
         "/admin/candidate/promote": {"post": change("Put the candidate live.", admin.Router, body=Promotion)},
+        "/admin/drift": {"get": show("The changes of the traffic, in words, and shares in windows.", admin.Drift)},
+        "/admin/labels/next": {"get": show("The prompts whose labels would help most.", s.AnyObject, many)},
+        "/admin/labels/domains": {"get": show("Groups of prompts that fit no expert.", s.AnyObject)},
+        "/admin/labels": {"post": show("Label a prompt.", s.AnyObject, body=Label)},
+        "/admin/labels/{id}": {"delete": show("Delete your label of a prompt.", s.AnyObject, labelled)},
         "/admin/reload": {"post": change("Read the configuration again.", s.AnyObject, configured)},
         "/admin/keys": {"get": _operation("Every key.", _answer(admin.KeyList), _ERRORS | _CHANGES, [{"admin": []}])},
         "/admin/audit": {"get": show("The last changes, newest first.", s.AnyObject, last)},

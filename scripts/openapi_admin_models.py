@@ -190,6 +190,39 @@ class Candidate(OpenModel):
     ended: CandidateEnd | None = None
 
 
+class DriftChange(OpenModel):
+    """Alarms that came together."""
+
+    summary: str
+    """The change as a sentence."""
+    alarms: list[dict[str, Any]]
+
+
+class DriftWindow(OpenModel):
+    """Requests that followed one another."""
+
+    since: float
+    prompts: Count
+    abstained: Count
+    experts: dict[str, Count]
+    """How many of them each expert got."""
+
+
+class Drift(OpenModel):
+    """How the traffic has changed. Before the first look there is no reference."""
+
+    object: Literal["drift"]
+    prompts: Count
+    """Requests that were looked at."""
+    reference_prompts: Count | None = None
+    wanted_prompts: Count | None = None
+    is_learning: bool | None = None
+    """Whether the reference is not complete, so that nothing can be found yet."""
+    prompts_per_false_alarm: float | None = None
+    changes: list[DriftChange]
+    windows: list[DriftWindow]
+
+
 class UsedWithin(OpenModel):
     """Requests, tokens and cost of a day or a month."""
 

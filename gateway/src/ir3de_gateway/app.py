@@ -17,7 +17,7 @@ from ir3de_gateway.admin import routes as admin
 from ir3de_gateway.admin import version_routes
 from ir3de_gateway.api_errors import ApiError, build_internal_error
 from ir3de_gateway.gateway import Gateway
-from ir3de_gateway.http import feedback, route, service
+from ir3de_gateway.http import feedback, route, service, traffic
 from ir3de_gateway.stages import passthrough
 from ir3de_gateway.stages.accept import AccessControl
 from ir3de_gateway.stages.run import InferenceEndpoint
@@ -64,6 +64,7 @@ def other_routes(gateway: Gateway) -> list[Route]:
         *gateway.observer.routes,
         *admin.routes,
         *version_routes.routes,
+        *traffic.routes,
     ]
 
 

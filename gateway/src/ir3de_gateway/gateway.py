@@ -7,11 +7,12 @@ import os
 import tempfile
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from time import time
 
-from ir3de.errors import InputError
+from ir3de.errors import InputError, IR3DEError
 from ir3de_gateway.admin.administration import Administration, open_admin_state
 from ir3de_gateway.admin.state import StateFolder, find_state_folder
 from ir3de_gateway.admin.trial import TrialJudge
@@ -19,6 +20,7 @@ from ir3de_gateway.api_errors import ApiError
 from ir3de_gateway.background import repeat, run_in_thread
 from ir3de_gateway.config.document import Config
 from ir3de_gateway.experts.snapshot import HealthChecker, LiveSnapshot, Snapshot
+from ir3de_gateway.feedback.drift_watch import LOOK_INTERVAL_S, DriftWatch
 from ir3de_gateway.feedback.writer import JournalWriter, check_folder
 from ir3de_gateway.hooks.runner import HookRunner, load_hooks
 from ir3de_gateway.keys.registry import CHECK_INTERVAL_S, KeyRegistry, read_keys_in_force
@@ -69,6 +71,7 @@ class Gateway:
         self._hooks: HookRunner | None = None
         self._cache: AnswerCache | None = None
         self._journal: JournalWriter | None = None
+        self._drift: DriftWatch | None = None
         self.session_headers = tuple(name.lower().encode() for name in pinning.headers)
 
     @classmethod
@@ -141,13 +144,25 @@ class Gateway:
         if (journal := self.get_journal()) is not None:
             await run_in_thread(journal.delete_old)
 
+    async def look_for_drift(self) -> None:
+        """Look at the new requests of the journal, in the first of all workers."""
+        snapshot = self.live.snapshot
+        folder = snapshot.config.feedback.folder
+        if folder is None or not self.is_first():
+            self._drift = None
+            return
+        if self._drift is None or self._drift.folder != Path(folder):
+            self._drift = DriftWatch(Path(folder), self.observer.metrics.drift)
+        await run_in_thread(self._drift.look, snapshot.router, snapshot.digest)
+
     async def start(self) -> None:
         self.transport = HttpTransport()
         self.observer.handle_sighup(self._reload)
         tidying = repeat(lambda: run_in_thread(self.pins.tidy), lambda: TIDY_INTERVAL_S)
         deleting = repeat(self._delete_old, lambda: DELETE_INTERVAL_S)
+        watching = repeat(self.look_for_drift, lambda: LOOK_INTERVAL_S)
         checker = HealthChecker(self.live, self.transport, self.observer.count_health_check)
-        self._background = [asyncio.create_task(one) for one in (tidying, deleting, checker.run())]
+        self._background = [asyncio.create_task(one) for one in (tidying, deleting, watching, checker.run())]
         if self.administration is not None:
             self._background.append(asyncio.create_task(self.administration.follow()))
             judge = TrialJudge(self.administration, self.observer.metrics.candidate)
@@ -170,6 +185,9 @@ class Gateway:
         self.transport.close()
         if self._journal is not None:
             await run_in_thread(self._journal.close)
+        if self._drift is not None:
+            with suppress(IR3DEError):  # then it goes on from an earlier state
+                await run_in_thread(self._drift.save)
         self.observer.close()
         self.store.close()
         if self._temporary_state is not None:

@@ -66,16 +66,16 @@ def measure_drift(router: Router, records: Iterable[TrafficRecord], monitor: Dri
         keeps |= {record.prompt.keep} if record.prompt else set()
     if not seen:
         raise InputError("the journal has no requests yet: drift is looked for in routed requests")
-    fit = _FitFacts(router)
+    fit = FitFacts(router)
     size = max(-(-len(seen) // MAX_WINDOWS), 1)
     windows = [seen[start : start + size] for start in range(0, len(seen), size)]
     rows = _build_rows(router, fit, seen[: monitor.reference_prompts], windows)
-    changes = tuple(_describe(group, fit, seen) for group in _group(alarms))
+    changes = tuple(describe_change(group, fit, seen) for group in group_alarms(alarms))
     counts = len(seen), monitor.learnt, monitor.is_learning, monitor.prompts_per_false_alarm
     return DriftReport(*counts, tuple(sorted(keeps)), rows, changes)
 
 
-class _FitFacts:
+class FitFacts:
     """What the fit saw: its kept prompts, routed by fits that did not see them."""
 
     def __init__(self, router: Router) -> None:
@@ -115,7 +115,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 def _build_rows(
-    router: Router, fit: _FitFacts, reference: Sequence[Observation], windows: Sequence[Sequence[Observation]]
+    router: Router, fit: FitFacts, reference: Sequence[Observation], windows: Sequence[Sequence[Observation]]
 ) -> tuple[DriftRow, ...]:
     rows = []
 
@@ -148,7 +148,7 @@ def _read_score(one: Observation) -> bool | None:
     return "good score" in one.signs if SCORES & set(one.signs) else None
 
 
-def _group(alarms: Sequence[Alarm]) -> list[list[Alarm]]:
+def group_alarms(alarms: Sequence[Alarm]) -> list[list[Alarm]]:
     """Alarms that follow one another closely are one change."""
     groups: list[list[Alarm]] = []
     for alarm in alarms:
@@ -159,14 +159,18 @@ def _group(alarms: Sequence[Alarm]) -> list[list[Alarm]]:
     return groups
 
 
-def _describe(alarms: Sequence[Alarm], fit: _FitFacts, seen: Sequence[Observation]) -> Change:
-    """A sentence about the alarm that is easiest to understand: a word, then an expert, then the rest."""
+def describe_change(alarms: Sequence[Alarm], fit: FitFacts, seen: Sequence[Observation] = ()) -> Change:
+    """A sentence about the alarm that is easiest to understand: a word, then an expert, then the rest.
+
+    Shares are those of all prompts that were seen since; without them, those that the alarm found.
+    """
     first = min(alarms, key=lambda one: KINDS.index(one.kind))
     since = f"since {datetime.fromtimestamp(first.since, UTC):%A, %d %B %Y}"
     if first.kind == "number":
         return Change(f"{since} the {_TITLES[first.name]} is {first.direction} than before", tuple(alarms))
     later = seen[first.since_prompt - 1 :]
-    now = f"{since} {_percent(sum(_has(one, first) for one in later) / len(later))} of the prompts"
+    share = sum(_has(one, first) for one in later) / len(later) if later else first.share
+    now = f"{since} {_percent(share)} of the prompts"
     before = f", before {_percent(first.share_before)}"
     if first.kind == "word":
         in_fit = fit.word_share(first.name)

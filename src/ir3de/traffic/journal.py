@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass, fields
 from operator import attrgetter
@@ -40,6 +40,7 @@ _SCHEMA = (
     "CREATE INDEX IF NOT EXISTS times ON requests (time)",
     "CREATE TABLE IF NOT EXISTS feedback (request INTEGER, author TEXT, time REAL, expert TEXT, score REAL, "
     "comment TEXT, PRIMARY KEY (request, author)) WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS notes (name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID",
 )
 _DETAILS = tuple(one.name for one in fields(TrafficRecord) if one.name not in (*_COLUMNS, "prompt", "feedback"))
 _DEFAULTS = tuple(one.default for one in fields(TrafficRecord) if one.name in _DETAILS)
@@ -189,6 +190,43 @@ class Journal:
                     yield record
             last = rows[-1][0]
 
+    def read_after(self, number: int, most: int) -> tuple[int, list[TrafficRecord]]:
+        """The requests after that one, evenly spread if they are more than `most`; and the number of the last."""
+        with self._explain("read"):
+            number = number if self._find_last() >= number else 0  # all were deleted: numbers began anew
+            query = "SELECT count(*), max(number) FROM requests WHERE number > ?"
+            many, last = self._database.execute(query, (number,)).fetchone()
+            step = max(-(-many // most), 1)
+            query = f"SELECT number, {', '.join(_COLUMNS)}, details, keep, prompt FROM requests WHERE number > ? "
+            rows = self._database.execute(f"{query} AND number % ? = 0 ORDER BY number", (number, step)).fetchall()
+            given = self._read_feedback(rows[0][0], rows[-1][0]) if rows else {}
+        found = []
+        for own, *row in rows:
+            with suppress(ArtifactError):  # `read` reports damaged ones
+                found.append(self._from_row(row, given.get(own, ())))
+        return last or number, found
+
+    def read_last(self, most: int) -> list[TrafficRecord]:
+        """The last requests, in the order of their arrival."""
+        with self._explain("read"):
+            last = self._find_last()
+        return self.read_after(max(last - most, 0), most)[1]
+
+    def _find_last(self) -> int:
+        (last,) = self._database.execute("SELECT max(number) FROM requests").fetchone()
+        return int(last or 0)
+
+    def read_note(self, name: str) -> bytes | None:
+        """What was computed from the requests and kept under that name."""
+        with self._explain("read"):
+            row = self._database.execute("SELECT value FROM notes WHERE name = ?", (name,)).fetchone()
+        return None if row is None else bytes(row[0])
+
+    def write_notes(self, notes: Mapping[str, bytes]) -> None:
+        """Keep what was computed from the requests. It is deleted when somebody's requests are."""
+        with self._explain("written"), self._transaction():
+            self._database.executemany("INSERT OR REPLACE INTO notes VALUES (?, ?)", notes.items())
+
     def _read_feedback(self, first: int, last: int) -> dict[int, list[Feedback]]:
         found: dict[int, list[Feedback]] = {}
         query = "SELECT * FROM feedback WHERE request BETWEEN ? AND ? ORDER BY request, author"
@@ -214,14 +252,19 @@ class Journal:
             (number,) = self._database.execute(f"SELECT count(*) FROM requests WHERE {where}", values).fetchone()
         return int(number)
 
-    def delete(self, selection: Selection) -> int:
-        """Delete requests with their feedback, and overwrite what they held; returns how many there were."""
+    def delete(self, selection: Selection, *, keeps_notes: bool = False) -> int:
+        """Delete requests with their feedback, and overwrite what they held; returns how many there were.
+
+        Notes tell of all requests, so they are deleted, too, unless the requests are just old.
+        """
         where, values = selection.build_where()
         numbers = f"SELECT number FROM requests WHERE {where}"
         with self._explain("changed"):
             with self._transaction():
                 self._database.execute(f"DELETE FROM feedback WHERE request IN ({numbers})", values)
                 deleted = self._database.execute(f"DELETE FROM requests WHERE number IN ({numbers})", values).rowcount
+                if not keeps_notes:
+                    self._database.execute("DELETE FROM notes")
             self._empty_log()
         return deleted
 

@@ -160,7 +160,7 @@ class JournalWriter:
         selection = Selection(until=self._find_oldest())
         with self._lock:
             journal = self._open()
-            return journal.delete(selection) if journal.count(selection) else 0
+            return journal.delete(selection, keeps_notes=True) if journal.count(selection) else 0
 
     def close(self) -> None:
         """Write what waits, and close the journal."""

@@ -23,6 +23,7 @@ Labels = str | tuple[str, ...]  # the label's value, or the values of all labels
 Dump = dict[str, Any]  # all numbers of a worker, as JSON
 MAX_KEYS = 1_000  # with labels of their own; a keys file may have more, and change for ever
 OTHERS = "other"
+DRIFT_KINDS = ("word", "pair", "expert", "sign", "number")
 
 _log = logging.getLogger("ir3de.gateway")
 
@@ -292,6 +293,25 @@ class JournalMetrics:
     def count_explored(self, expert: str) -> None:
         """Count a prompt that went to another candidate."""
         self._explored[expert] += 1
+
+
+class DriftMetrics:
+    """The changes of the traffic, as one worker sees them."""
+
+    def __init__(self, counts: Counts) -> None:
+        found = "Changes of the traffic that were found, by kind: word, pair, expert, sign, number."
+        self._alarms = counts.add_counter("ir3de_drift_alarms", found, "kind")
+        self._alarms.update(dict.fromkeys(DRIFT_KINDS, 0))  # so that Prometheus sees the first one rise
+        looked = "Requests of the journal that drift was looked for in."
+        self._prompts = counts.add_gauge("ir3de_drift_prompts", looked, adds_up=False)
+
+    def set_prompts(self, prompts: int) -> None:
+        """How many requests were looked at."""
+        self._prompts[()] = prompts
+
+    def count(self, kind: str) -> None:
+        """Count an alarm."""
+        self._alarms[kind] += 1
 
 
 class CandidateMetrics:

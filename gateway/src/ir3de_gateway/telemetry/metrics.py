@@ -25,6 +25,7 @@ from ir3de_gateway.telemetry.counts import (
     CandidateMetrics,
     Counter,
     Counts,
+    DriftMetrics,
     Dump,
     JournalMetrics,
     KeyMetrics,
@@ -94,6 +95,7 @@ class Metrics:
         self.replicas = ReplicaMetrics(counts)
         self.journal = JournalMetrics(counts)
         self.candidate = CandidateMetrics(counts)
+        self.drift = DriftMetrics(counts)
         self._experts: set[str] = set()  # labels that were counted
         self._own: Dump = counts.dump()
         self._published = ""

@@ -1,0 +1,143 @@
+"""The /admin endpoints of the traffic: its drift, the prompts that are worth a label, their labels, and new domains."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from pathlib import Path
+from time import time
+from typing import Annotated, Any, TypeVar
+
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from ir3de.errors import InputError, IR3DEError
+from ir3de.traffic import Feedback, Journal
+from ir3de.traffic.labelling import choose_prompts
+from ir3de.traffic.new_domains import find_new_domains
+from ir3de.traffic.sequential import LABEL_PREFIX
+from ir3de_gateway.admin.routes import get_administration, read, respond
+from ir3de_gateway.api_errors import ApiError
+from ir3de_gateway.config.experts import Part
+from ir3de_gateway.feedback.drift_watch import read_report
+from ir3de_gateway.http.feedback import ADMIN
+
+LAST_REQUESTS = 5_000  # among which prompts are chosen: time grows with their square
+MAX_PROMPTS = 200
+EXAMPLES = 5  # of a new domain
+
+T = TypeVar("T")
+
+
+class Label(Part):
+    """The expert that a prompt belongs to, by somebody who was asked."""
+
+    request_id: Annotated[str, Field(min_length=1, max_length=256)]
+    """The request with the prompt, as /admin/labels/next names it."""
+    expert: Annotated[str, Field(min_length=1, max_length=200)]
+    """The expert."""
+
+
+async def show_drift(request: Request) -> Response:
+    """The changes of the traffic that were found, in words; and shares in windows."""
+    administration, folder = get_administration(request), _require_folder(request)
+    report = await _work(read_report, folder)
+    return respond(administration, {"object": "drift", **(report or {"prompts": 0, "changes": [], "windows": []})})
+
+
+async def list_prompts(request: Request) -> Response:
+    """The prompts whose labels would help most, the best first."""
+    administration, folder = get_administration(request), _require_folder(request)
+    given = request.query_params.get("n", "20")
+    if not re.fullmatch("[0-9]{1,4}", given) or not 1 <= int(given) <= MAX_PROMPTS:
+        message = f"n must be a number from 1 to {MAX_PROMPTS}, found {given[:20]!r}"
+        raise ApiError(422, message, "invalid_field", "n")
+    now = administration.current
+
+    def choose() -> list[dict[str, Any]]:
+        with Journal.create(folder) as journal:
+            records = journal.read_last(LAST_REQUESTS)
+        try:
+            return [one.to_dict() for one in choose_prompts(now.router, records, int(given))]
+        except InputError:  # there is none
+            return []
+
+    body = {"object": "list", "data": await _work(choose), "experts": list(now.router.experts)}
+    return respond(administration, body)
+
+
+async def put_label(request: Request) -> Response:
+    """Keep the label of a prompt, in place of the caller's earlier one."""
+    administration, folder = get_administration(request), _require_folder(request)
+    given, author = await read(Label, request), _name_author(request)
+    if given.expert not in (known := administration.current.router.experts):
+        message = f"no expert {given.expert[:200]!r}: there are {', '.join(known)}"
+        raise ApiError(400, message, "unknown_expert", "expert")
+
+    def put() -> None:
+        with Journal.create(folder) as journal:
+            journal.put_feedback(given.request_id, Feedback(author, time(), expert=given.expert))
+
+    await _work(put)
+    return respond(administration, {"object": "label", **given.model_dump(), "author": author})
+
+
+async def delete_label(request: Request) -> Response:
+    """Delete the caller's label of a prompt."""
+    administration, folder = get_administration(request), _require_folder(request)
+    request_id, author = request.path_params["id"], _name_author(request)
+
+    def delete() -> bool:
+        with Journal.create(folder) as journal:
+            return journal.delete_feedback(request_id, author)
+
+    await _work(delete)
+    return respond(administration, {"object": "label", "request_id": request_id, "author": author, "deleted": True})
+
+
+async def list_domains(request: Request) -> Response:
+    """Groups of the last prompts that fit no expert, named by their words."""
+    administration, folder = get_administration(request), _require_folder(request)
+    now = administration.current
+
+    def find() -> list[dict[str, Any]]:
+        with Journal.create(folder) as journal:
+            found = find_new_domains(now.router, journal.read_last(LAST_REQUESTS))
+        return [{**one.to_dict(), "prompts": len(one.prompts), "examples": one.prompts[:EXAMPLES]} for one in found]
+
+    body = {"object": "list", "data": await _work(find), "router": now.follower.shown, "folder": str(folder)}
+    return respond(administration, body)
+
+
+def _require_folder(request: Request) -> Path:
+    folder = get_administration(request).current.config.feedback.folder
+    if folder is None:
+        message = "this gateway keeps no journal: name a folder for it in `feedback.folder` of the configuration"
+        raise ApiError(404, message, "feedback_off")
+    return Path(folder).expanduser()
+
+
+def _name_author(request: Request) -> str:
+    return f"{LABEL_PREFIX}{request.state.key.name or ADMIN}"
+
+
+async def _work(function: Callable[..., T], *arguments: Any) -> T:
+    """Call a function that reads or writes the journal, in a thread."""
+    try:
+        return await asyncio.to_thread(function, *arguments)
+    except InputError as error:
+        raise ApiError(404, str(error), "request_not_found") from None
+    except IR3DEError as error:
+        raise ApiError(503, f"the journal cannot be used now: {error}", "journal_unusable") from None
+
+
+routes = [
+    Route("/admin/drift", show_drift, methods=["GET"]),
+    Route("/admin/labels/next", list_prompts, methods=["GET"]),
+    Route("/admin/labels/domains", list_domains, methods=["GET"]),
+    Route("/admin/labels", put_label, methods=["POST"]),
+    Route("/admin/labels/{id:path}", delete_label, methods=["DELETE"]),
+]
