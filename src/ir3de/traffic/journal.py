@@ -255,7 +255,7 @@ class Journal:
     def delete(self, selection: Selection, *, keeps_notes: bool = False) -> int:
         """Delete requests with their feedback, and overwrite what they held; returns how many there were.
 
-        Notes tell of all requests, so they are deleted, too, unless the requests are just old.
+        Notes are about all requests, so they are deleted, too, unless the requests are just old.
         """
         where, values = selection.build_where()
         numbers = f"SELECT number FROM requests WHERE {where}"
