@@ -7,19 +7,21 @@ from ir3de.files.package import export_lazily
 if TYPE_CHECKING:
     from ir3de.traffic.comparison import Comparison, compare
     from ir3de.traffic.drift import Alarm, DriftMonitor, Observation, observe_record
+    from ir3de.traffic.drift_report import describe_alarms
     from ir3de.traffic.journal import Journal, Selection
     from ir3de.traffic.labelling import PromptToLabel, choose_prompts
     from ir3de.traffic.learning import Forgetting, Learning, forget, learn
     from ir3de.traffic.new_domains import NewDomain, find_new_domains
     from ir3de.traffic.prices import Price
     from ir3de.traffic.records import Feedback, JournalPrompt, TrafficRecord
-    from ir3de.traffic.sequential import SequentialTest, TrialReport, run_test
+    from ir3de.traffic.sequential import LABEL_PREFIX, SequentialTest, TrialReport, run_test
     from ir3de.traffic.sources import Source, SourcePattern
 else:
     __getattr__, __dir__ = export_lazily(
         __name__,
         {
             "drift": "Alarm DriftMonitor Observation observe_record",
+            "drift_report": "describe_alarms",
             "comparison": "Comparison compare",
             "journal": "Journal Selection",
             "labelling": "PromptToLabel choose_prompts",
@@ -27,12 +29,13 @@ else:
             "prices": "Price",
             "new_domains": "NewDomain find_new_domains",
             "records": "Feedback JournalPrompt TrafficRecord",
-            "sequential": "SequentialTest TrialReport run_test",
+            "sequential": "LABEL_PREFIX SequentialTest TrialReport run_test",
             "sources": "Source SourcePattern",
         },
     )
 
 __all__ = [
+    "LABEL_PREFIX",
     "Alarm",
     "Comparison",
     "DriftMonitor",
@@ -53,6 +56,7 @@ __all__ = [
     "TrialReport",
     "choose_prompts",
     "compare",
+    "describe_alarms",
     "find_new_domains",
     "forget",
     "learn",

@@ -66,16 +66,22 @@ def measure_drift(router: Router, records: Iterable[TrafficRecord], monitor: Dri
         keeps |= {record.prompt.keep} if record.prompt else set()
     if not seen:
         raise InputError("the journal has no requests yet: drift is looked for in routed requests")
-    fit = FitFacts(router)
+    fit = _FitFacts(router)
     size = max(-(-len(seen) // MAX_WINDOWS), 1)
     windows = [seen[start : start + size] for start in range(0, len(seen), size)]
     rows = _build_rows(router, fit, seen[: monitor.reference_prompts], windows)
-    changes = tuple(describe_change(group, fit, seen) for group in group_alarms(alarms))
+    changes = tuple(_describe(group, fit, seen) for group in _group(alarms))
     counts = len(seen), monitor.learnt, monitor.is_learning, monitor.prompts_per_false_alarm
     return DriftReport(*counts, tuple(sorted(keeps)), rows, changes)
 
 
-class FitFacts:
+def describe_alarms(router: Router, alarms: Sequence[Alarm]) -> list[Change]:
+    """The changes that alarms report, in words; alarms that follow one another closely are one change."""
+    fit = _FitFacts(router)
+    return [_describe(group, fit) for group in _group(alarms)]
+
+
+class _FitFacts:
     """What the fit saw: its kept prompts, routed by fits that did not see them."""
 
     def __init__(self, router: Router) -> None:
@@ -115,7 +121,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 def _build_rows(
-    router: Router, fit: FitFacts, reference: Sequence[Observation], windows: Sequence[Sequence[Observation]]
+    router: Router, fit: _FitFacts, reference: Sequence[Observation], windows: Sequence[Sequence[Observation]]
 ) -> tuple[DriftRow, ...]:
     rows = []
 
@@ -148,7 +154,7 @@ def _read_score(one: Observation) -> bool | None:
     return "good score" in one.signs if SCORES & set(one.signs) else None
 
 
-def group_alarms(alarms: Sequence[Alarm]) -> list[list[Alarm]]:
+def _group(alarms: Sequence[Alarm]) -> list[list[Alarm]]:
     """Alarms that follow one another closely are one change."""
     groups: list[list[Alarm]] = []
     for alarm in alarms:
@@ -159,7 +165,7 @@ def group_alarms(alarms: Sequence[Alarm]) -> list[list[Alarm]]:
     return groups
 
 
-def describe_change(alarms: Sequence[Alarm], fit: FitFacts, seen: Sequence[Observation] = ()) -> Change:
+def _describe(alarms: Sequence[Alarm], fit: _FitFacts, seen: Sequence[Observation] = ()) -> Change:
     """A sentence about the alarm that is easiest to understand: a word, then an expert, then the rest.
 
     Shares are those of all prompts that were seen since; without them, those that the alarm found.

@@ -13,9 +13,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from ir3de.errors import InputError, IR3DEError
-from ir3de.traffic import Alarm, DriftMonitor, Observation, observe_record
-from ir3de.traffic.drift_report import FitFacts, describe_change, group_alarms
-from ir3de.traffic.journal import Journal
+from ir3de.traffic import Alarm, DriftMonitor, Journal, Observation, describe_alarms, observe_record
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -97,8 +95,7 @@ class DriftWatch:
             self._metrics.count(alarm.kind)
         alarms = self._state["alarms"] = [*self._state["alarms"], *(one.to_dict() for one in new)][-MAX_ALARMS:]
         try:
-            fit = FitFacts(router)
-            changes = [describe_change(group, fit) for group in group_alarms([Alarm(**one) for one in alarms])]
+            changes = describe_alarms(router, [Alarm(**one) for one in alarms])
         except IR3DEError as error:  # a copy for serving alone does not know its prompts
             _log.warning("changes of the traffic cannot be described: %s", error)
             return

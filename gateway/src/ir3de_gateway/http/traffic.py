@@ -15,10 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ir3de.errors import InputError, IR3DEError
-from ir3de.traffic import Feedback, Journal
-from ir3de.traffic.labelling import choose_prompts
-from ir3de.traffic.new_domains import find_new_domains
-from ir3de.traffic.sequential import LABEL_PREFIX
+from ir3de.traffic import LABEL_PREFIX, Feedback, Journal, choose_prompts, find_new_domains
 from ir3de_gateway.admin.routes import get_administration, read, respond
 from ir3de_gateway.api_errors import ApiError
 from ir3de_gateway.config.experts import Part
