@@ -27,7 +27,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def gateway(folder: Path) -> Iterator[Running]:
     names = (key("alice"), key("bob"), key("chief", scopes=["admin", "inference"]), key("lawyer", experts=["law"]))
-    limited = (key("three", requests_per_minute=3), key("broke", budget_per_day=0))
+    limited = (key("admin"), key("three", requests_per_minute=3), key("broke", budget_per_day=0))
     file = write_keys(folder / "keys.yaml", *names, *limited)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("IR3DE_ADMIN_TOKEN", "root")
@@ -109,6 +109,14 @@ def test_the_admin_token_reaches_all_and_is_its_own_author(gateway: Running) -> 
     assert [one["author"] for one in look(gateway, request_id)] == ["alice"]
     ask(gateway.url, path=f"/v1/feedback/{request_id}", method="DELETE", **root)
     assert [one["author"] for one in look(gateway, request_id, **root)] == ["alice", "chief"]
+
+
+def test_a_key_named_admin_is_another_author_than_the_admin_token(gateway: Running) -> None:
+    request_id, root = route(gateway, "admin"), {"authorization": "Bearer root"}
+    assert give(gateway, "admin", request_id=request_id, score=1).json["author"] == "key:admin"
+    ask(gateway.url, {"request_id": request_id, "score": 0}, "/v1/feedback", **root)
+    assert [one["author"] for one in look(gateway, request_id, **root)] == ["admin", "key:admin"]
+    assert [one["author"] for one in look(gateway, request_id, **bearer("admin"))] == ["key:admin"]
 
 
 def test_nobody_gives_feedback_without_a_key(gateway: Running) -> None:

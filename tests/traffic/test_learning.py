@@ -39,6 +39,12 @@ def traffic(tmp_path: Path) -> LabelledTraffic:
     return LabelledTraffic(tmp_path / "feedback")
 
 
+def test_a_key_named_admin_is_not_the_admin_token() -> None:
+    pattern = SourcePattern.parse("key:admin")
+    assert pattern.matches(Source("key:admin", "alice", "2026-11-17")) and pattern.matches(Source("admin", "admin", ""))
+    assert not pattern.matches(Source("admin", "alice", "2026-11-17"))
+
+
 def add_source(traffic: LabelledTraffic, author: str, *, day: int = 0, keep: str = "text", seed: int = 20) -> None:
     for name in NAMES:
         traffic.add(author, tiny.sentences(name, 3, seed=seed), name, day=day, keep=keep)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ir3de.traffic.learning import Forgetting, Learning, forget, learn
     from ir3de.traffic.new_domains import NewDomain, find_new_domains
     from ir3de.traffic.prices import Price
-    from ir3de.traffic.records import Feedback, JournalPrompt, TrafficRecord
+    from ir3de.traffic.records import ADMIN, Feedback, JournalPrompt, TrafficRecord, name_author
     from ir3de.traffic.sequential import LABEL_PREFIX, SequentialTest, TrialReport, run_test
     from ir3de.traffic.sources import Source, SourcePattern
 else:
@@ -28,13 +28,14 @@ else:
             "learning": "Forgetting Learning forget learn",
             "prices": "Price",
             "new_domains": "NewDomain find_new_domains",
-            "records": "Feedback JournalPrompt TrafficRecord",
+            "records": "ADMIN Feedback JournalPrompt TrafficRecord name_author",
             "sequential": "LABEL_PREFIX SequentialTest TrialReport run_test",
             "sources": "Source SourcePattern",
         },
     )
 
 __all__ = [
+    "ADMIN",
     "LABEL_PREFIX",
     "Alarm",
     "Comparison",
@@ -60,6 +61,7 @@ __all__ = [
     "find_new_domains",
     "forget",
     "learn",
+    "name_author",
     "observe_record",
     "run_test",
 ]

@@ -14,6 +14,8 @@ import numpy.typing as npt
 
 from ir3de.errors import InputError
 
+ADMIN = "admin"  # the author, where the admin token was sent
+ANYONE = "anyone"  # the author, where the gateway needs no key
 MAX_COMMENT_CHARS = 2_000
 MAX_NAME_CHARS = 200  # of an expert that feedback names
 _THUMBS = {"up": 1.0, "down": 0.0}
@@ -71,6 +73,17 @@ class JournalPrompt:
         return cls("tokens" if keep == "tokens" else "statistics", (), tuple(parts))
 
 
+def name_author(key: str) -> str:
+    """The author of feedback that a client's key gives: never that of the admin token, of a teacher or of a labeller.
+
+    >>> name_author("alice"), name_author("admin"), name_author("teacher:x")
+    ('alice', 'key:admin', 'key:teacher:x')
+    """
+    if not key:
+        return ANYONE
+    return f"key:{key}" if key in (ADMIN, ANYONE) or ":" in key else key
+
+
 @dataclass(frozen=True, slots=True)
 class Feedback:
     """What one author reports about the answer to one request.
@@ -79,7 +92,7 @@ class Feedback:
     Feedback(author='alice', time=0.0, expert='law', score=0.0, comment='')
     """
 
-    author: str  # the name of the client's key, "admin", or the source of an import
+    author: str  # see `name_author`; `ADMIN`, or the source of an import
     time: float  # seconds since 1970
     expert: str | None = None  # the one that should have answered
     score: float | None = None  # how good the answer was, from 0 to 1

@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from ir3de.errors import InputError, IR3DEError
-from ir3de.traffic import Feedback
+from ir3de.traffic import ADMIN, Feedback, name_author
 from ir3de_gateway.api_errors import ApiError, ClientDisconnect, validate
 from ir3de_gateway.background import run_in_thread
 from ir3de_gateway.config.experts import Part
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 MAX_BODY_BYTES = 32_768  # a comment in JSON escapes needs 24,000
 MAX_COMMENT_CHARS = 2_000
-ADMIN = "admin"  # the author, where the admin token was sent
-ANYONE = "anyone"  # the author, where the gateway needs no key
 WRITE_WAIT_S = 1.0  # within which a request is in the journal, whichever worker answered it
 CHECK_INTERVAL_S = 0.1
 RETRY_S = 5.0
@@ -139,9 +137,7 @@ def _identify(request: Request) -> Caller:
     key: ClientKey = request.state.key
     if getattr(request.state, "is_admin", False):
         return Caller(ADMIN, None)
-    if not key.name:
-        return Caller(ANYONE, None)
-    return Caller(key.name, None if "admin" in key.scopes else key.name)
+    return Caller(name_author(key.name), key.name if key.name and "admin" not in key.scopes else None)
 
 
 def _may_ask(request: Request, expert: str) -> bool:

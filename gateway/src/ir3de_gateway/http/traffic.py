@@ -15,12 +15,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ir3de.errors import InputError, IR3DEError
-from ir3de.traffic import LABEL_PREFIX, Feedback, Journal, choose_prompts, find_new_domains
+from ir3de.traffic import ADMIN, LABEL_PREFIX, Feedback, Journal, choose_prompts, find_new_domains, name_author
 from ir3de_gateway.admin.routes import get_administration, read, respond
 from ir3de_gateway.api_errors import ApiError
 from ir3de_gateway.config.experts import Part
 from ir3de_gateway.feedback.drift_watch import read_report
-from ir3de_gateway.http.feedback import ADMIN
 
 LAST_REQUESTS = 5_000  # among which prompts are chosen: time grows with their square
 MAX_PROMPTS = 200
@@ -118,7 +117,8 @@ def _require_folder(request: Request) -> Path:
 
 
 def _name_author(request: Request) -> str:
-    return f"{LABEL_PREFIX}{request.state.key.name or ADMIN}"
+    name = request.state.key.name
+    return f"{LABEL_PREFIX}{name_author(name) if name else ADMIN}"
 
 
 async def _work(function: Callable[..., T], *arguments: Any) -> T:
