@@ -37,7 +37,8 @@ def make_subjects(rng: np.random.Generator, experts: int, length: float = 1.0) -
 
 def make_rules(rng: np.random.Generator, experts: int, trust: float | None, member: bool) -> DecisionRules:
     scale, growth = float(rng.uniform(0.1, 30)), float(rng.uniform(0, 1))
-    calibration = Calibration(scale, growth) if trust is None else None
+    most = tuple(rng.uniform(0.2, 1.0, experts).tolist()) if rng.random() < 0.5 else ()
+    calibration = Calibration(scale, growth, most=most) if trust is None else None
     assumed = None if trust is None else AssumedCalibration(scale, growth, trust=trust)
     weights = rng.normal(size=4).tolist()
     known = Familiarity(-0.5, 0.2, 0.9, -3.0) if member else None
@@ -127,9 +128,18 @@ def test_other_evidence_and_odd_arrays_are_left_to_python() -> None:
 
 @needs_kernel
 def test_arguments_that_do_not_fit_are_errors() -> None:
-    right = (None, 3, (1.0, 1.0, 0.0, 1.0), (), ())
+    right = (None, 3, (1.0, 1.0, 0.0, 1.0), (), (), ())
     kernel.native.Values(*right)
-    for place, wrong in ((0, 7), (1, 0), (2, (1.0,)), (2, None), (3, (1.0,)), (3, None), (4, (1.0,)), (4, [])):
+    for place, wrong in (
+        (0, 7),
+        (1, 0),
+        (2, (1.0,)),
+        (2, None),
+        (3, (1.0,)),
+        (3, "abc"),
+        (3, (1.0, 1.0, "")),
+        *((place, one) for place in (4, 5) for one in ((1.0,), None, [])),
+    ):
         with pytest.raises((TypeError, ValueError)):
             kernel.native.Values(*right[:place], wrong, *right[place + 1 :])
 

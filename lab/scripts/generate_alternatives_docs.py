@@ -82,6 +82,7 @@ def machines(document: dict[str, Any]) -> list[str]:
     places = dict.fromkeys(
         f"{one['answered_on']['processor']} ({one['answered_on']['machine']}, Python {one['answered_on']['python']})"
         for one in document["alternatives"]
+        if one["answered_on"]
     )
     versions = dict.fromkeys(
         f"{name} {version}" for one in document["alternatives"] for name, version in one["versions"].items() if version

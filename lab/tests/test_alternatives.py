@@ -57,15 +57,18 @@ def test_what_was_not_asked_anew_stays_in_the_file() -> None:
     before = {
         "circumstances": {"date": "then"},
         "alternatives": [
-            {"name": "earlier name", "packages": 5},  # one that is not asked any more
-            {"name": "ir3de", "packages": 1},
-            {"name": "SetFit, MiniLM", "packages": 2},
+            {"name": "earlier name", "packages": 5, "answered_on": "a"},  # one that is not asked any more
+            {"name": "ir3de", "packages": 1, "answered_on": "a"},
+            {"name": "SetFit, MiniLM", "packages": 2, "answered_on": "a"},
         ],
         "rows": [{"router": "SetFit, MiniLM", "accuracy": 1.0}, {"router": "ir3de", "accuracy": 2.0}],
     }
     new = {
         "circumstances": {"date": "now"},
-        "alternatives": [{"name": "LiteLLM auto-router, MiniLM", "packages": 3}, {"name": "ir3de", "packages": 4}],
+        "alternatives": [
+            {"name": "LiteLLM auto-router, MiniLM", "packages": 3, "answered_on": "b"},
+            {"name": "ir3de", "packages": 4, "answered_on": "b"},
+        ],
         "rows": [{"router": "ir3de", "accuracy": 3.0}],
     }
     merged = merge(before, new)
@@ -77,6 +80,10 @@ def test_what_was_not_asked_anew_stays_in_the_file() -> None:
     ]
     assert [(row["router"], row["accuracy"]) for row in merged["rows"]] == [("ir3de", 3.0), ("SetFit, MiniLM", 1.0)]
     assert merged["circumstances"] == {"date": "now"}
+    timed = {**new, "alternatives": [{"name": "ir3de", "packages": 4, "answered_on": None}], "rows": []}
+    merged = merge(before, timed)  # times alone: accuracies, and where prompts were answered, stay
+    assert merged["alternatives"][0] == {"name": "ir3de", "packages": 4, "answered_on": "a"}
+    assert sorted(merged["rows"], key=str) == sorted(before["rows"], key=str)
 
 
 def test_abstentions_are_wrong_and_missing_answers_leave_their_set_out() -> None:

@@ -50,8 +50,10 @@ class Calibration:
 
     def limit(self, values: list[float]) -> list[float]:
         """Probabilities of which none exceeds `most`; the others share evenly what is above it."""
+        if not self.most or len(values) < 2:
+            return values
         best = max(range(len(values)), key=values.__getitem__)
-        if not self.most or len(values) < 2 or values[best] <= self.most[best]:
+        if values[best] <= self.most[best]:
             return values
         share = (values[best] - self.most[best]) / (len(values) - 1)
         return [self.most[best] if place == best else value + share for place, value in enumerate(values)]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["VARIABLE", "Engine", "engine"]
 
-KERNEL_VERSION = 6  # the same as in native.h: a module that was compiled from other sources is not used
+KERNEL_VERSION = 7  # the same as in native.h: a module that was compiled from other sources is not used
 VARIABLE = "IR3DE_KERNEL"
 INSTALL = "install ir3de again where a C compiler and Python's headers are, or from a wheel of this platform"
 

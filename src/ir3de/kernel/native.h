@@ -18,7 +18,7 @@
 #error "this processor computes with other numbers than float64: numpy is used"
 #endif
 
-#define KERNEL_VERSION 6 /* the same as KERNEL_VERSION in __init__.py, which refuses any other */
+#define KERNEL_VERSION 7 /* the same as KERNEL_VERSION in __init__.py, which refuses any other */
 
 #if defined(__GNUC__) || defined(__clang__)
 #define PREFETCH(address) __builtin_prefetch(address)

@@ -11,6 +11,7 @@ typedef struct {
     Subjects *subjects; /* or NULL */
     Py_ssize_t experts;
     double unit, scale, growth, trust; /* trust is 1 where probabilities are not drawn towards even odds */
+    double *most;                      /* (experts,)  the largest probability of each; NULL where none is limited */
     int has_membership, has_familiarity;
     double bias, of_familiarity, of_strangeness, of_certainty, of_nearness, of_contrast;
     double strange, least_familiarity, most_familiarity, least_certainty, most_certainty;
@@ -78,6 +79,17 @@ static void find_probabilities(const Values *self, const double *tally, double c
     for (c = 0; c < self->experts; c++) values[c] *= share;
     if (self->trust != 1.0)
         for (c = 0; c < self->experts; c++) values[c] = self->trust * values[c] + even;
+}
+
+/* The others share evenly what the best one has above its limit. */
+static void limit(const Values *self, double *values)
+{
+    Py_ssize_t c, best = 0;
+    double share;
+    for (c = 1; c < self->experts; c++) best = values[c] > values[best] ? c : best;
+    if (self->most == NULL || self->experts < 2 || values[best] <= self->most[best]) return;
+    share = (values[best] - self->most[best]) / (double)(self->experts - 1);
+    for (c = 0; c < self->experts; c++) values[c] = c == best ? self->most[c] : values[c] + share;
 }
 
 /* --- the log-odds that the prompt is in domain */
@@ -154,6 +166,7 @@ static PyObject *find_values(Values *self, PyObject *const *given, Py_ssize_t co
         find_probabilities(self, tally.buf, counted, values);
         if (self->has_membership)
             odds = find_log_odds(self, tally.buf, tally.len / (Py_ssize_t)sizeof(double), tokens, values);
+        limit(self, values); /* after the log-odds, which are those of the best expert as it was */
         if ((made = list_numbers(values, self->experts)) != NULL) made = Py_BuildValue("Nd", made, odds);
     } else
         PyErr_NoMemory();
@@ -168,21 +181,40 @@ static void delete(Values *self)
 {
     PyTypeObject *type = Py_TYPE((PyObject *)self);
     Py_XDECREF((PyObject *)self->subjects);
+    free(self->most);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
     Py_DECREF((PyObject *)type);
 }
 
-/* Values(subjects, experts, calibration, membership, familiarity); the last two are tuples, empty where there is none. */
+static int take_limits(Values *self, PyObject *given)
+{
+    Py_ssize_t c, size = PyTuple_Size(given);
+    if (size == 0) return 0;
+    if (size != self->experts) {
+        PyErr_Format(PyExc_ValueError, "expected a limit for each of %zd experts, found %zd", self->experts, size);
+        return -1;
+    }
+    if ((self->most = malloc(sizeof(double) * (size_t)size)) == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (c = 0; c < size; c++) self->most[c] = PyFloat_AsDouble(PyTuple_GetItem(given, c));
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+/* Values(subjects, experts, calibration, most, membership, familiarity); the last three are tuples, empty where there is
+   nothing. */
 static PyObject *make(PyTypeObject *type, PyObject *arguments, PyObject *named)
 {
-    PyObject *subjects, *membership, *familiarity;
+    PyObject *subjects, *most, *membership, *familiarity;
     Values *self = (Values *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0); /* all zeros */
     int failed;
     (void)named;
     if (self == NULL) return NULL;
-    failed = !PyArg_ParseTuple(arguments, "On(dddd)O!O!", &subjects, &self->experts, &self->unit, &self->scale,
-                               &self->growth, &self->trust, &PyTuple_Type, &membership, &PyTuple_Type, &familiarity) ||
-             take_subjects(subjects, &self->subjects) < 0;
+    failed = !PyArg_ParseTuple(arguments, "On(dddd)O!O!O!", &subjects, &self->experts, &self->unit, &self->scale,
+                               &self->growth, &self->trust, &PyTuple_Type, &most, &PyTuple_Type, &membership,
+                               &PyTuple_Type, &familiarity) ||
+             take_subjects(subjects, &self->subjects) < 0 || take_limits(self, most) < 0;
     self->has_membership = !failed && PyTuple_Size(membership) > 0;
     self->has_familiarity = !failed && PyTuple_Size(familiarity) > 0;
     if (self->has_membership)

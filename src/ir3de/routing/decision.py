@@ -230,8 +230,6 @@ class Decision:
         """The value of each expert if the prompt is in domain."""
         if (values := self._kept) is None:
             values, self._in_domain = self._find_natively() or self._find_in_python()
-            if (calibration := self._rules.calibration) is not None and calibration.most:
-                values = calibration.limit(values)
             self._kept = values
         return values
 
@@ -243,12 +241,12 @@ class Decision:
 
     def _find_in_python(self) -> tuple[list[float], float]:
         rules = self._rules
-        values = rules.valuation.values(rules.selector, self._tallies, self._counted)
-        if (member := rules.membership) is None:
-            return values, math.inf
-        if self._reason in NOTHING_SPEAKS:
-            return values, -math.inf
-        return values, member.find_log_odds(self.familiarity or 0.0, max(values), *self._subject(member))
+        values, odds = rules.valuation.values(rules.selector, self._tallies, self._counted), math.inf
+        if (member := rules.membership) is not None and self._reason in NOTHING_SPEAKS:
+            odds = -math.inf
+        elif member is not None:
+            odds = member.find_log_odds(self.familiarity or 0.0, max(values), *self._subject(member))
+        return values if (calibration := rules.calibration) is None else calibration.limit(values), odds
 
     def _subject(self, member: Membership) -> tuple[float, float]:
         """How near the prompt is to what the experts' prompts are about; zeros where that is not known."""

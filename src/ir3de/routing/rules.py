@@ -148,6 +148,7 @@ class DecisionRules(Deferrable):
             None if member is None or member.subjects is None else member.subjects.native,
             len(self.experts),
             (SCORE_UNIT, calibration.scale, calibration.growth, trust),
+            () if valuation.calibration is None else calibration.most,
             weights,
             () if known is None else (known.mean, known.between**2, known.within**2, FAMILIARITY_UNIT),
         )

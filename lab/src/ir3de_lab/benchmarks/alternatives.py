@@ -213,7 +213,7 @@ def read_regimes(data: Path, only: Sequence[str]) -> list[Regime]:
 
 
 def describe(
-    alternative: Alternative, environment: Environment, found: Mapping[str, Any], timed: Mapping[str, Any] | None
+    alternative: Alternative, environment: Environment, found: Mapping[str, Any] | None, timed: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     """What can be said of an alternative apart from its answers; `timed` is how long it took, if that was measured."""
     times = {name: round(timed["answers"][0][name], 4) for name in ("fit_s", "add_s", "route_us")} if timed else None
@@ -228,8 +228,9 @@ def describe(
         "explains": alternative.explains,
         "abstains": alternative.abstains,
         "adds": alternative.adds,
-        "answered_on": found["machine"],
+        "answered_on": found and found["machine"],
         "times": timed and {**(times or {}), "load_s": timed["load_s"], "peak_mb": timed["peak_mb"]},
+        "timed_on": timed and timed["machine"],
     }
 
 
@@ -282,10 +283,18 @@ def tabulate(
 
 
 def merge(before: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """What an earlier run found of the alternatives that the new one did not ask, beside what the new one found."""
-    asked = {fact["name"] for fact in new["alternatives"]}
-    facts = [fact for fact in before["alternatives"] if fact["name"] not in asked] + list(new["alternatives"])
-    rows = [row for row in before["rows"] if row["router"] not in asked] + list(new["rows"])
+    """What an earlier run found of the alternatives that the new one did not ask, beside what the new one found.
+
+    Where the new one took times alone, the earlier answers stay.
+    """
+    old = {fact["name"]: fact for fact in before["alternatives"]}
+    found = [
+        {**fact, "answered_on": fact["answered_on"] or old.get(fact["name"], fact)["answered_on"]}
+        for fact in new["alternatives"]
+    ]
+    asked, answered = {fact["name"] for fact in found}, {row["router"] for row in new["rows"]}
+    facts = [fact for fact in before["alternatives"] if fact["name"] not in asked] + found
+    rows = [row for row in before["rows"] if row["router"] not in answered] + list(new["rows"])
     order = {alternative.name: place for place, alternative in enumerate(ALTERNATIVES)}
     last = len(order)  # of one that has another name by now
     return {

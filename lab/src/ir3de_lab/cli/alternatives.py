@@ -62,6 +62,9 @@ torch_option = click.option(
     metavar="KEY",
     help="Take no times of this alternative, such as use_setfit, which trains for minutes; may be repeated.",
 )
+@click.option(
+    "--only-times", is_flag=True, help="Take times alone; the accuracies in the file of --save stay as they are."
+)
 @torch_option
 @click.option(
     "--source",
@@ -80,6 +83,7 @@ def alternatives(
     environments: Path,
     answers: Path,
     untimed: Sequence[str],
+    only_times: bool,
     torch: str,
     source: Path,
     save: Path | None,
@@ -91,7 +95,7 @@ def alternatives(
     expert), and with 8 an expert, drawn three times. `requests.json` in the folder of answers can be carried to another
     machine and answered there, by `python use_….py requests.json ANSWERS`. Times are taken here, on the first set with
     8 prompts an expert: the fit, an expert added, prompts routed one at a time. Where some are named with --router,
-    what the file of --save has of the others stays in it.
+    what the file of --save has of the others stays in it. --only-times leaves out the accuracies.
 
     \b
     Example:
@@ -117,24 +121,26 @@ def alternatives(
         with out.spinner(f"installing {one.name}"):
             environment = bench.prepare_environment(environments, one, {"torch": torch}, source)
         with out.spinner(f"asking {one.name}"):
-            found = bench.ask(one, environment, requests, answers / f"{one.key}.json")
+            found = None if only_times else bench.ask(one, environment, requests, answers / f"{one.key}.json")
             times = (
                 bench.ask(one, environment, timing, answers / f"{one.key}-times.json")
                 if one.key not in untimed
                 else None
             )
+        facts.append(bench.describe(one, environment, found, times))
+        if found is None:
+            continue
         if len(found["answers"]) != len(regimes):
             raise InputError(
                 f"{answers / one.key}.json has {len(found['answers'])} answers for {len(regimes)} requests: remove it"
             )
         rows += bench.tabulate(one, regimes, found["answers"], [row for row in rows if row.router == "ir3de"])
-        facts.append(bench.describe(one, environment, found, times))
     document = {
         "circumstances": circumstances(),
         "alternatives": facts,
         "rows": [row.to_dict() for row in rows],
     }
-    if chosen and save and save.is_file():
+    if (chosen or only_times) and save and save.is_file():
         document = bench.merge(json.loads(save.read_text(encoding="utf-8")), document)
     keep(save, document)
     out.json(document)
