@@ -1,4 +1,7 @@
-"""Write the tables of docs/why-not.md and one of README.md from results/alternatives.json; `--check` only compares."""
+"""Write the tables of docs/why-not.md and one of README.md; `--check` only compares.
+
+They are made from results/alternatives.json, and that of CPU times from results/alternatives_speed.json.
+"""
 
 from __future__ import annotations
 
@@ -90,6 +93,20 @@ def machines(document: dict[str, Any]) -> list[str]:
     return [f"Times: {circumstances(document)[0]} Accuracies: {'; '.join(places)}. Versions: {', '.join(versions)}."]
 
 
+def cpu_times(document: dict[str, Any]) -> list[str]:
+    """What a fit, an expert and a prompt take of a processor, in a later run than the rest."""
+    lines = [
+        "| CPU time | fit, s | add an expert, s | one prompt, µs | one prompt by the clock, µs |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for one in document["alternatives"]:
+        cells = [number(one["times"][name]) for name in ("fit_cpu_s", "add_cpu_s", "route_cpu_us", "route_us")]
+        lines.append(f"| {one['name']} | {' | '.join(cells)} |")
+    loads = [one["timed_on"]["load"] for one in document["alternatives"]]
+    busy = f"Load averages while they were taken: {min(loads):g} to {max(loads):g}."
+    return [*lines, "", f"{circumstances(document)[0]} {busy}"]
+
+
 def summary(document: dict[str, Any]) -> list[str]:
     """For the README: one line a router."""
     lines = [
@@ -108,6 +125,7 @@ def main() -> int:
     page = renew_parts(
         PAGE.read_text(encoding="utf-8"), document, (all_prompts, few_prompts, strangers, weights, machines)
     )
+    page = renew_parts(page, raw("alternatives_speed"), (cpu_times,))
     readme = renewed(README.read_text(encoding="utf-8"), "why-not", "\n".join(summary(document)), "\n")
     return write_or_compare({PAGE: page, README: readme}, __file__)
 

@@ -49,6 +49,12 @@ COMMANDS = {  # every raw file beside the settings: what makes it, and the page 
         "--save results/alternatives.json",
         "why-not.md",
     ),
+    "alternatives_speed.json": (
+        "ir3de bench alternatives --data DIR --only banking77 --environments DIR --answers DIR --only-times "
+        '--router ir3de --router fastText --router "scikit-learn, TF-IDF + logistic regression" '
+        "--save results/alternatives_speed.json",
+        "why-not.md",
+    ),
     "big.json": ("ir3de bench big --save results/big.json", "benchmarks.md"),
     "big_cuda.json": ("ir3de bench big --device cuda --save results/big_cuda.json", "benchmarks.md"),
     "chats.json": ("ir3de bench chats --data DIR --save results/chats.json", "conversations.md"),

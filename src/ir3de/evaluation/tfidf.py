@@ -7,8 +7,10 @@ The features are those of its `TfidfVectorizer(sublinear_tf=True, ngram_range=(1
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +20,7 @@ from ir3de.scorers.sparse import Indices, Numbers, SparseMatrix
 
 Floats = npt.NDArray[np.float64]
 
-WORD = re.compile(r"\b\w\w+\b")
+WORD = re.compile(r"\w\w+")  # whole words, as with \b at both ends: what is matched is as long as it can be
 MAX_PAIR_CHARACTERS = 5_000_000  # of training texts; beyond it, words are counted alone and not in pairs
 INVERSE_RIDGE = 10.0
 CONSTANT = 100.0  # the feature of all texts: as large as this, it is hardly penalised
@@ -50,10 +52,12 @@ def choose_by_tfidf(texts: Sequence[str], experts: Indices, weights: Floats, hel
 
 def _count_words(texts: Sequence[str], *, pairs: bool) -> SparseMatrix:
     """How often each text has each word, and each pair of neighbouring words."""
-    number: dict[str, int] = {}
-    found = [[number.setdefault(word, len(number)) for word in WORD.findall(text.lower())] for text in texts]
-    ids = np.array([one for own in found for one in own], np.int64)
-    rows, width = np.repeat(np.arange(len(texts)), list(map(len, found))), max(1, len(number))
+    number: defaultdict[str, int] = defaultdict()
+    number.default_factory = number.__len__  # a new word gets the next number
+    words = [WORD.findall(text.lower()) for text in texts]
+    sizes = list(map(len, words))
+    ids = np.fromiter(map(number.__getitem__, chain.from_iterable(words)), np.int64, sum(sizes))
+    rows, width = np.repeat(np.arange(len(texts)), sizes), max(1, len(number))
     if pairs and len(ids):
         within = rows[1:] == rows[:-1]
         kinds, columns = np.unique((ids[:-1] * width + ids[1:])[within], return_inverse=True)

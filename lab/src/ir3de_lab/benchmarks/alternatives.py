@@ -32,6 +32,7 @@ DRAWS = 3
 RESAMPLES = 2_000
 ENCODER_MB = 91  # of all-MiniLM-L6-v2, beside the packages
 TIME_LIMIT_S = 3_600
+TIMES = ("fit_s", "fit_cpu_s", "add_s", "add_cpu_s", "route_us", "route_cpu_us")
 
 _NOT_COUNTED = frozenset({"pip", "setuptools", "wheel"})
 _SCRIPTS = Path(alternatives.__file__).parent
@@ -216,7 +217,7 @@ def describe(
     alternative: Alternative, environment: Environment, found: Mapping[str, Any] | None, timed: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     """What can be said of an alternative apart from its answers; `timed` is how long it took, if that was measured."""
-    times = {name: round(timed["answers"][0][name], 4) for name in ("fit_s", "add_s", "route_us")} if timed else None
+    times = {name: round(timed["answers"][0][name], 4) for name in TIMES} if timed else None
     packages = [one.split("[")[0] for one in alternative.requirements] or ["ir3de"]
     return {
         "name": alternative.name,

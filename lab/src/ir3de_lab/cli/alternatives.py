@@ -145,7 +145,7 @@ def alternatives(
     keep(save, document)
     out.json(document)
     out.result(heading("what they are"), _facts_table(facts))
-    for prompts in (None, bench.FEW):
+    for prompts in () if only_times else (None, bench.FEW):
         some = [row for row in rows if row.prompts == prompts]
         out.result(heading("all prompts" if prompts is None else f"{prompts} prompts an expert"), _table(some))
 
