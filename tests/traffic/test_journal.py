@@ -187,6 +187,9 @@ def test_requests_of_one_candidate_are_read_without_their_prompts(tmp_path: Path
     prompt = JournalPrompt.from_text(["Is it void?"])
     with Journal.create(tmp_path) as journal:
         tried = [TrafficRecord(f"r{n}", 1.0, candidate=name, prompt=prompt) for n, name in enumerate(("a", "b", ""))]
-        journal.append(tried)
+        journal.append([*tried, TrafficRecord("r3", 1.0, decided="law", candidate="b", candidate_expert="maths")])
+        journal.append([TrafficRecord("r4", 1.0, decided="law", candidate="b")])
         found = list(journal.read(Selection(candidate="b"), prompts=False))
-    assert [(one.id, one.prompt) for one in found] == [("r1", None)]
+        differing = list(journal.read(Selection(candidate="b", disagrees=True)))
+    assert [(one.id, one.prompt) for one in found] == [("r1", None), ("r3", None), ("r4", None)]
+    assert [one.id for one in differing] == ["r3", "r4"]

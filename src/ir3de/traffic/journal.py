@@ -62,6 +62,7 @@ class Selection:
     until: float | None = None
     has_feedback: bool = False
     candidate: str | None = None  # on which the candidate router of this hash decided
+    disagrees: bool = False  # of these, where it named another expert than the live router
 
     def build_where(self) -> tuple[str, list[Any]]:
         """The condition in SQL, and its values."""
@@ -73,6 +74,8 @@ class Selection:
         where = [text for text, _ in parts]
         if self.has_feedback:
             where.append("number IN (SELECT request FROM feedback)")
+        if self.disagrees:
+            where.append("json_extract(details, '$.candidate_expert') IS NOT decided")
         return " AND ".join(where) or "1", [value for _, value in parts]
 
 
