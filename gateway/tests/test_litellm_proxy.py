@@ -1,0 +1,212 @@
+"""The plug-in in a real LiteLLM proxy, with OpenAI's and Anthropic's clients. `IR3DE_LITELLM_PYTHON` has the proxy."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from api_answers import SAID, answer_as_servers_do
+from free_ports import find_free_port
+from running_gateway import QUESTIONS, TEXTS, Upstream, save_small_router, served
+
+PYTHON = os.environ.get("IR3DE_LITELLM_PYTHON", sys.executable)
+KEY = "sk-ir3de-test-0123456789abcdef0123456789abcdef0123456789"
+PATIENCE_S = 180
+ROOT = Path(__file__).parents[2]
+ENVIRONMENT = {
+    **os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT / 'gateway' / 'src'}",
+    "LITELLM_MASTER_KEY": KEY, "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+}  # fmt: skip
+
+
+def run_python(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [PYTHON, "-c", program, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, check=False)
+
+
+def has_proxy() -> bool:
+    return run_python("import litellm.proxy.proxy_cli, fastapi, orjson, backoff").returncode == 0
+
+
+pytestmark = pytest.mark.clients
+
+
+@dataclass
+class Proxy:
+    url: str
+    upstream: Upstream
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def ask(self, values: Any, path: str = "/v1/chat/completions") -> tuple[int, dict[str, str], Any]:
+        headers = {"content-type": "application/json", "authorization": f"Bearer {KEY}"}
+        request = urllib.request.Request(self.url + path, json.dumps(values).encode(), headers)
+        try:
+            with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+                return answer.status, {k.lower(): v for k, v in answer.headers.items()}, answer.read()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, {k.lower(): v for k, v in error.headers.items()}, error.read()
+
+
+def write_config(folder: Path, upstream: str, **settings: Any) -> Path:
+    """The configuration of docs/litellm.md; the expert for law has a model group of another name."""
+    groups = {"maths": "maths", "law": "llama-law-8b", "cooking": "cooking"}
+    plugin = {"router": str(folder / "router"), "models": {"law": "llama-law-8b"}, **settings}
+    config = {
+        "model_list": [
+            {
+                "model_name": group,
+                "litellm_params": {
+                    "model": f"openai/{name}", "api_base": f"{upstream}/{name}/v1", "api_key": "none",
+                },
+            }
+            for name, group in groups.items()
+        ],
+        "litellm_settings": {"callbacks": ["ir3de_gateway.litellm.router"], "num_retries": 0},
+        "callback_settings": {"ir3de": plugin},
+        "router_settings": {"disable_cooldowns": True},
+    }  # fmt: skip
+    path = folder / "config.yaml"
+    path.write_text(yaml.safe_dump(config), encoding="utf-8")
+    return path
+
+
+def start_proxy(config: Path, log: Path) -> tuple[subprocess.Popen[bytes], str]:
+    port = find_free_port()
+    command = [PYTHON, "-c", "from litellm import run_server; run_server()", "--config", str(config)]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [*command, "--port", str(port), "--host", "127.0.0.1"], stdout=output, stderr=output, env=ENVIRONMENT
+        )
+    return process, f"http://127.0.0.1:{port}"
+
+
+def wait_until_ready(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until:
+        assert process.poll() is None, log.read_text(errors="replace")[-3_000:]
+        try:
+            with urllib.request.urlopen(f"{url}/health/liveliness", timeout=5):
+                return
+        except OSError:
+            time.sleep(0.1)
+    raise AssertionError(log.read_text(errors="replace")[-3_000:])
+
+
+@pytest.fixture(scope="module")
+def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
+    if not has_proxy():
+        pytest.skip("needs LiteLLM's proxy: pip install 'litellm[proxy]'")
+    folder = tmp_path_factory.mktemp("litellm")
+    save_small_router(folder / "router")
+    upstream = Upstream(behaviour=dict.fromkeys(TEXTS, answer_as_servers_do))
+    with served(upstream.app()) as experts:
+        process, url = start_proxy(write_config(folder, experts), folder / "log")
+        try:
+            wait_until_ready(process, url, folder / "log")
+            yield Proxy(url, upstream, process, folder / "log")
+        finally:
+            process.terminate()
+            process.wait(PATIENCE_S)
+
+
+def chat(text: str, **more: Any) -> dict[str, Any]:
+    return {"model": "auto", "messages": [{"role": "user", "content": text}], **more}
+
+
+@pytest.mark.parametrize("expert", QUESTIONS)
+@pytest.mark.parametrize("stream", [False, True])
+def test_each_prompt_reaches_the_model_group_of_its_expert(proxy: Proxy, expert: str, stream: bool) -> None:
+    status, headers, body = proxy.ask(chat(QUESTIONS[expert], stream=stream))
+    assert status == 200 and proxy.upstream.asked[-1] == expert and b"depends" in body
+    assert headers["x-ir3de-expert"] == expert
+    assert headers["x-ir3de-model"] == {"law": "llama-law-8b"}.get(expert, expert)
+
+
+@pytest.mark.parametrize(
+    ("path", "values"),
+    [
+        ("/v1/completions", {"model": "auto", "prompt": QUESTIONS["maths"]}),
+        ("/v1/responses", {"model": "auto", "input": QUESTIONS["maths"]}),
+        ("/v1/messages", {"max_tokens": 9, **chat(QUESTIONS["maths"])}),
+    ],
+)
+def test_every_api_is_read(proxy: Proxy, path: str, values: dict[str, Any]) -> None:
+    status, headers, body = proxy.ask(values, path)
+    assert status == 200, body
+    assert headers["x-ir3de-expert"] == "maths" and proxy.upstream.asked[-1] == "maths"
+
+
+def test_follow_up_and_tool_loop_stay(proxy: Proxy) -> None:
+    call = {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    messages = [
+        {"role": "user", "content": QUESTIONS["cooking"]},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "Solve 3x = 12. The contract is void."},
+    ]
+    assert proxy.ask({"model": "auto", "messages": messages})[1]["x-ir3de-expert"] == "cooking"
+
+
+def test_named_model_groups_pass_untouched(proxy: Proxy) -> None:
+    status, headers, _ = proxy.ask({**chat(QUESTIONS["maths"]), "model": "cooking"})
+    assert status == 200 and proxy.upstream.asked[-1] == "cooking" and "x-ir3de-expert" not in headers
+
+
+def test_bad_request_names_the_field(proxy: Proxy) -> None:
+    status, _, body = proxy.ask({"model": "auto", "messages": [{"role": "user", "content": 3}]})
+    assert status == 400 and json.loads(body)["error"]["param"] == "messages[0].content"
+
+
+def test_official_clients_need_no_change(proxy: Proxy) -> None:
+    openai = pytest.importorskip("openai")
+    with openai.OpenAI(base_url=f"{proxy.url}/v1", api_key=KEY, max_retries=0) as client:
+        found = client.chat.completions.create(**chat(QUESTIONS["law"]))
+        assert found.choices[0].message.content == SAID and proxy.upstream.asked[-1] == "law"
+        pieces = client.chat.completions.create(**chat(QUESTIONS["cooking"]), stream=True)
+        assert "".join(one.choices[0].delta.content or "" for one in pieces if one.choices) == SAID
+    anthropic = pytest.importorskip("anthropic")
+    with anthropic.Anthropic(base_url=proxy.url, api_key=KEY, max_retries=0) as client:
+        client.messages.create(**chat(QUESTIONS["maths"]), max_tokens=9)
+        assert proxy.upstream.asked[-1] == "maths"
+
+
+WRONG = [
+    ({"router": "/no/such/folder"}, "/no/such/folder"),
+    ({"models": {"laws": "x"}}, "no expert 'laws'"),
+    ({"treshold": 0.5}, "treshold"),
+    ({"router": None}, "router"),
+]
+
+
+def test_wrong_settings_end_the_proxy_with_a_reason(tmp_path: Path) -> None:
+    """Without a server: LiteLLM asks for the callback when it reads its configuration."""
+    save_small_router(tmp_path / "router")
+    given = [{"router": str(tmp_path / "router"), **settings} for settings, _ in WRONG]
+    program = (
+        "import json, sys, litellm\nfrom ir3de.errors import IR3DEError\nimport ir3de_gateway.litellm as plugin\n"
+        "for given in [None, *json.loads(sys.argv[1])]:\n"
+        "    litellm.callback_settings = {} if given is None else {'ir3de': given}\n"
+        "    try: plugin.router\n"
+        "    except IR3DEError as error: print(error)\n"
+    )
+    done = run_python(program, json.dumps(given))
+    if "No module named 'litellm'" in done.stderr:
+        pytest.skip("needs LiteLLM")
+    first, *others = done.stdout.splitlines()
+    assert "callback_settings.ir3de" in first, done
+    assert len(others) == len(WRONG) and all(said in line for line, (_, said) in zip(others, WRONG, strict=True)), (
+        others
+    )
