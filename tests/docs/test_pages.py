@@ -85,8 +85,12 @@ def check_json(block: Block) -> None:
 
 
 def check_configuration(block: Block) -> None:
-    """A whole configuration, a part of one, or a file of keys: the gateway's own reader takes it."""
+    """A configuration, a part of one, or a file of keys: the gateway's own reader takes it; or one of LiteLLM."""
     given: Any = yaml.safe_load(block.text)
+    if "model_list" in given:  # LiteLLM's: the test of its proxy reads the settings of the plug-in
+        groups = {one["model_name"] for one in given["model_list"]}
+        assert groups >= set(given["callback_settings"]["ir3de"]["models"].values())
+        return
     if "keys" in given:
         KeysFile.model_validate_json(json.dumps(given, default=str), strict=True)
         return
