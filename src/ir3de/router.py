@@ -19,7 +19,7 @@ from ir3de.fitting.exchanging import ask_teacher, exchange
 from ir3de.fitting.facts import RouterFacts
 from ir3de.fitting.inputs import describe_domain, describe_domains, prepare_lesson, split_by_label
 from ir3de.fitting.loading import load_router
-from ir3de.fitting.outcomes import collect_rows, fit_outcomes
+from ir3de.fitting.outcomes import collect_rows, fit_outcomes, name_tasks
 from ir3de.fitting.parts import KeptPrompt, RouterParts, describe_router, draw_router
 from ir3de.fitting.saving import save_router
 from ir3de.policies import Calibration, Costs, Policy
@@ -318,6 +318,10 @@ class Router(RouterFacts):
     def route_ids(self, prompts: Iterable[npt.ArrayLike], *, weights: Costs | None = None) -> list[Decision]:
         """Route prompts that are token ids already, as `router.tokenizer.encode` gives them, without an encoder."""
         return decide_ids(self._compiled, prompts, self._unknown, weights)
+
+    def name_tasks(self, prompts: Iterable[npt.ArrayLike]) -> list[str]:
+        """The nearest task of prompts that are token ids, by the rows of an outcome router; "" where it has none."""
+        return name_tasks(self._compiled, prompts)
 
     def route_kept(self) -> list[KeptPrompt]:
         """Route every kept prompt by a fit that did not see it: what the router does with prompts like these."""

@@ -233,10 +233,3 @@ def test_patterns_choose_keys_authors_and_days() -> None:
     for wrong in ("alice", "key:", "person:alice", "day:yesterday"):
         with pytest.raises(InputError, match=r"key:alice|2026-11-17"):
             SourcePattern.parse(wrong)
-
-
-def test_an_outcome_router_does_not_learn_labels(traffic: LabelledTraffic) -> None:
-    rows = [{"text": text, "scores": {"large": 1.0, "small": 0.0}} for text in TEXTS["law"]]
-    router = Router.fit_outcomes(rows, embedding=tiny.embedding())
-    with pytest.raises(InputError, match="fitted from outcomes"):
-        forget(router, SourcePattern.parse("key:alice"))

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         learning,
         new_domains,
         prices,
+        score_learning,
         sequential,
         verdict,
     )
@@ -49,7 +50,7 @@ PACKAGES = {
     ".scorers": "arithmetic registry",
     ".statistics": "contributions sample",
     ".traffic": "comparison_page decision_log drift_report imports journal "
-    "labelling learning new_domains prices sequential verdict",
+    "labelling learning new_domains prices score_learning sequential verdict",
 }
 PATHS = {name: f"ir3de{package}.{name}" for package, names in PACKAGES.items() for name in names.split()}
 

@@ -23,6 +23,7 @@ from ir3de.routing.rules import DecisionRules
 from ir3de.scorers.logistic import Logistic
 from ir3de.scorers.table import Table
 from ir3de.statistics.contributions import Contribution
+from ir3de.statistics.scored_traffic import read_scores
 
 TOLERANCE = 1e-5  # of a score, relative to the largest: what another machine's BLAS may differ by
 # The same where scores are found by steps that end before the minimum: where sums are rounded otherwise, as by the
@@ -100,6 +101,8 @@ def _ledger(history: History, digest: str) -> Check:
 def _sums(router: RouterParts) -> Check:
     claim = "each expert's statistics are the sum of what it was given, to the last bit"
     given, holdings = 0, router.training.holdings()
+    if router.training.kind == "outcomes":
+        return _scores(router)
     try:
         for name, held in holdings.items():
             given += len(held.contributions)
@@ -110,6 +113,17 @@ def _sums(router: RouterParts) -> Check:
         return Check(claim, False, str(error))
     experts = f"{len(holdings)} of {_many(len(router.compiled.experts), 'expert')}"
     return Check(claim, True, f"{_many(given, 'contribution')} to {experts}")
+
+
+def _scores(router: RouterParts) -> Check:
+    """Scores of answered requests are read again, and checked against their digests."""
+    claim, holdings = "every contribution has the scores that its digest names", router.training.holdings()
+    try:
+        given = [read_scores(one) for held in holdings.values() for one in held.contributions]
+    except IR3DEError as error:
+        return Check(claim, False, str(error))
+    scores = sum(count.rows for one in given for count in one.values())
+    return Check(claim, True, f"{_many(len(given), 'contribution')}, {_many(scores, 'score')}")
 
 
 def _replayed(router: RouterParts) -> Check:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ir3de.errors import InputError
 from ir3de.fitting.domain_training import USUAL_CHOICES, DomainTraining
 from ir3de.fitting.domains import Gift, ScorerChoice, check_choice, require_experts
+from ir3de.fitting.outcomes import OutcomeTraining
 from ir3de.fitting.parts import RouterParts
 from ir3de.statistics.contributions import Contribution
 
@@ -26,9 +27,10 @@ def exchange(
 ) -> RouterParts:
     """The parts without the contributions of these ids, and with the given ones; by expert."""
     training = parts.training
-    if not isinstance(training, DomainTraining):
-        raise InputError("this router was fitted from outcomes: it has no contributions to exchange")
     require_experts((*gone, *given), parts.compiled.experts)
+    if isinstance(training, OutcomeTraining):
+        return training.exchange(parts, gone, given)
+    assert isinstance(training, DomainTraining)
     choice = USUAL_CHOICES[training.chosen_by] if scorer is None else scorer
     check_choice(choice)
     now = training.now(parts)

@@ -46,7 +46,7 @@ from ir3de.files.tensors import Tensors, from_safetensors, map_tensors, read_ten
 from ir3de.fitting.domain_training import DomainTraining
 from ir3de.fitting.inputs import count_built_in
 from ir3de.fitting.opinion_files import read_opinion, restore_vectors
-from ir3de.fitting.outcomes import OutcomeTraining
+from ir3de.fitting.outcomes import OutcomeTraining, add_held
 from ir3de.fitting.parts import RouterParts, TrainingData
 from ir3de.fitting.saving import GRAM, GRAM_VERSION, SUBJECTS, SUBJECTS_VERSION
 from ir3de.fitting.teaching_report import Teaching
@@ -366,8 +366,17 @@ def _restore_outcomes(folder: Path, header: Header) -> tuple[OutcomeTraining, Ex
     validation = replace(validation, reason=header.get("reason", ""))  # earlier versions gave none, and had no guard
     guard = bool(described.get("guard", True))
     read = lru_cache(maxsize=1)(partial(_read_outcomes, folder, header))
-    training = OutcomeTraining(expectation.shrinkage, read, validation, bool(described["default_given"]), guard)
+    given = bool(described["default_given"])
+    training = OutcomeTraining(
+        expectation.shrinkage, read, validation, given, guard, held=_restore_held(folder, header)
+    )
     return training, ExpectedScores(expectation)
+
+
+def _restore_held(folder: Path, header: Header) -> dict[str, Holding]:
+    """The scores of answered requests that the experts have."""
+    given = {one["name"]: one["contributions"] for one in header["experts"] if "contributions" in one}
+    return {name: Holding(None, tuple(restore_contribution(one, folder) for one in own)) for name, own in given.items()}
 
 
 def _read_outcomes(folder: Path, header: Header) -> Outcomes:
@@ -375,4 +384,5 @@ def _read_outcomes(folder: Path, header: Header) -> Outcomes:
         refuse_serving(folder, header)
         file, models = header["outcomes"]["file"], [expert["name"] for expert in header["experts"]]
         found = outcomes_from(read_part(folder, file), folder / file["name"])
-        return check_outcomes(found, header["embedding"]["fingerprint"], models, folder)
+        checked = check_outcomes(found, header["embedding"]["fingerprint"], models, folder)
+        return add_held(checked, _restore_held(folder, header))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -24,7 +24,7 @@ from ir3de.scorers.expectation import Shrinkage, Validation
 from ir3de.scorers.table import Table, check_experts
 from ir3de.selectors import Selector
 from ir3de.statistics.compact import read_only, triangle_indices, triangle_size
-from ir3de.statistics.contributions import Holding
+from ir3de.statistics.contributions import Contribution, Holding
 from ir3de.statistics.counting import GRAM_WINDOWS, MEAN_PARTS, window_means
 from ir3de.statistics.defaults import DEFAULT_CAP
 from ir3de.statistics.domain import PromptSums, Statistics
@@ -43,12 +43,14 @@ from ir3de.statistics.outcomes import (
     digest_text,
     fold,
 )
+from ir3de.statistics.scored_traffic import sum_contributions
 
 if TYPE_CHECKING:  # a process that only routes does not import it
     from ir3de.fitting.lessons import Lesson
     from ir3de.fitting.quality import Quality
 
 CHUNK_ROWS = 4_096
+TASK_DECIMALS = 6  # of a task's score: what differs less is equal
 WHOLE = 8_192  # a prompt is one window, of the tokens that routing reads
 
 
@@ -62,6 +64,7 @@ class OutcomeTraining:
     default_given: bool  # otherwise the default is the model of the best mean
     guard: bool = True  # replace routing that is worse than the best single model by that model
     kind: Kind = "outcomes"
+    held: Mapping[str, Holding] = field(default_factory=dict)  # scores of answered requests, by expert
     trials: tuple[Mapping[str, Any], ...] = ()
     teaching: None = None
 
@@ -72,7 +75,7 @@ class OutcomeTraining:
         self.statistics()
 
     def holdings(self) -> Mapping[str, Holding]:
-        return {}
+        return self.held
 
     def recipe(self, name: str | None) -> NoReturn:
         self._refuse("models are added from rows with their scores (--outcomes on the command line)")
@@ -95,17 +98,36 @@ class OutcomeTraining:
     def _add(self, parts: RouterParts, more: Outcomes) -> RouterParts:
         known = parts.compiled.experts
         changes = [Change.now("merge" if model in known else "add", expert=model) for model in more.models]
-        return self._change(parts, self.outcomes() + more, changes)
+        return self._change(parts, self.outcomes() + more, changes, self.held)
 
     def remove(
         self, parts: RouterParts, names: Sequence[str], contribution: str | None, scorer: ScorerChoice
     ) -> RouterParts:
         if contribution is not None:
-            self._refuse("it has no contributions; remove the model, and add it again from other rows")
+            return self.exchange(parts, dict.fromkeys(names, (contribution,)), {})
         outcomes = self.outcomes()
         for name in names:
             outcomes = outcomes.without(name)
-        return self._change(parts, outcomes, [Change.now("remove", expert=name) for name in names])
+        held = {name: own for name, own in self.held.items() if name not in names}
+        return self._change(parts, outcomes, [Change.now("remove", expert=name) for name in names], held)
+
+    def exchange(
+        self,
+        parts: RouterParts,
+        gone: Mapping[str, Sequence[str]],
+        given: Mapping[str, Sequence[Contribution]],
+    ) -> RouterParts:
+        """Take scores of answered requests out, by expert and id, and give others."""
+        held, changes = dict(self.held), list[Change]()
+        for name, ids in gone.items():
+            for one in ids:
+                taken, held[name] = held.get(name, NOTHING_HELD).take(one, name)
+                changes.append(Change.now("remove", expert=name, given=taken.given))
+        for name, more in given.items():
+            held[name] = held.get(name, NOTHING_HELD).with_more(more, name)
+            changes += [Change.now("merge", expert=name, given=one.given) for one in more]
+        held = {name: own for name, own in sorted(held.items()) if own.contributions}
+        return self._change(parts, self.outcomes(), changes, held) if changes else parts
 
     def teach(
         self, parts: RouterParts, lesson: Lesson, names: Sequence[str] | None, scorer: ScorerChoice | None
@@ -142,7 +164,9 @@ class OutcomeTraining:
     def refit(self, parts: RouterParts) -> CompiledRouter:
         return _compile(self.outcomes(), parts.embedding(), parts.compiled.rules, self.scorer)[0]
 
-    def _change(self, parts: RouterParts, outcomes: Outcomes, changes: list[Change]) -> RouterParts:
+    def _change(
+        self, parts: RouterParts, outcomes: Outcomes, changes: list[Change], held: Mapping[str, Holding]
+    ) -> RouterParts:
         """Fit these outcomes. A default that the caller chose stays while its model does."""
         rules = parts.compiled.rules
         assert rules.default is not None
@@ -150,11 +174,21 @@ class OutcomeTraining:
         best_before = rules.experts[int(rules.valuation.tally_nothing(len(rules.experts)).argmax())]
         given = now in outcomes.models and (self.default_given or now != best_before)
         default, guard = now if given else None, self.guard and rules.policy.strong_share is None
+        outcomes = add_held(outcomes, held)
         compiled, training = _fit(outcomes, parts.embedding(), rules, default=default, guard=guard)
-        return parts.change(compiled, training, changes)
+        return parts.change(compiled, replace(training, held=held), changes)
 
     def _refuse(self, why_not: str) -> NoReturn:
         raise InputError(f"this router was fitted from outcomes: {why_not}")
+
+
+NOTHING_HELD = Holding(None, ())
+
+
+def add_held(outcomes: Outcomes, held: Mapping[str, Holding]) -> Outcomes:
+    """The outcomes with the scores of answered requests that are held, and no others."""
+    traffic = sum_contributions({name: own.contributions for name, own in held.items()}, outcomes.tasks)
+    return replace(outcomes, traffic=traffic)
 
 
 def fit_outcomes(
@@ -192,6 +226,20 @@ def _compile(
     return CompiledRouter.build(rules, quality.build_table()), quality
 
 
+def name_tasks(compiled: CompiledRouter, prompts: Iterable[npt.ArrayLike]) -> list[str]:
+    """The task with the largest score for each prompt of token ids. Scores of answered requests do not change it."""
+    valuation = compiled.rules.valuation
+    if not isinstance(valuation, ExpectedScores):
+        raise InputError("this router was fitted on labelled texts: only routers from outcomes have tasks")
+    tasks, scores = valuation.expectation.tasks, compiled.table.scores
+    found = []
+    for ids in prompts:
+        rows = scores[np.asarray(ids, np.intp)[:DEFAULT_CAP], : len(tasks)].astype(np.float64)
+        means = rows.sum(axis=0) / max(1, len(rows))
+        found.append(tasks[int(means.round(TASK_DECIMALS).argmax())])
+    return found
+
+
 def collect_rows(rows: OutcomeRows, embedding: Embedding, field: str) -> Outcomes:
     """The sums of rows, or existing sums of the same embedding."""
     check_embedding(embedding)
@@ -217,7 +265,7 @@ def _collect_model(name: str, rows: object, embedding: Embedding) -> Outcomes:
 def _check_fingerprint(outcomes: Outcomes, embedding: Embedding) -> Outcomes:
     if outcomes.fingerprint != embedding.fingerprint:
         raise describe_mismatch("the outcomes", outcomes, embedding)
-    return outcomes
+    return outcomes.without_traffic()  # which only a router can hold, as contributions that can be taken out
 
 
 @dataclass(frozen=True)

@@ -15,19 +15,24 @@ prompts. With d = y_chosen − y_best, prompt by prompt,
     gain  = mean over tasks of mean d        error = √(Σ_t s_t² / n_t) / tasks
 
 as in evaluation. Where gain < −error, the best single model replaces routing: all prompts are expected to be alike.
+
+Scores of answered requests, which `ir3de learn` adds, are of one model each. They count in μ as those of rows do, and
+nowhere else: no embedding is kept of them, and δ predicts what the means of the rows alone leave over. With such
+scores, the gain is measured task by task: the mean score of the model that the other folds choose for the task, minus
+that of the best single model, on the fold's own scores.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from ir3de.errors import InputError
-from ir3de.fitting.shrinkage import Cells, Evidence, cross_validate, solve_tasks, sum_cells, task_means
+from ir3de.fitting.shrinkage import Cells, Evidence, add_traffic, cross_validate, solve_tasks, sum_cells, task_means
 from ir3de.scorers.arithmetic import BLOCK_ROWS, Rows
 from ir3de.scorers.expectation import FINE, SHARPNESS, Expectation, HeldOutGain, Shrinkage, Validation, weigh_tasks
 from ir3de.scorers.table import Table, row_blocks
@@ -36,6 +41,7 @@ from ir3de.statistics.outcomes import FOLDS, LENGTH_PARTS, SCORE_UNIT, Outcomes,
 Floats = npt.NDArray[np.float64]
 
 CONSTANT = Shrinkage(math.inf, math.inf)  # one expected score per model
+MIN_COMPARED_SCORES = 2  # of both models in a task and fold
 ORDERING_STRENGTH = 4_096.0  # instead of an infinite one, where prompts of a single task must be ordered
 
 
@@ -58,7 +64,7 @@ def expect_held_out(outcomes: Outcomes, shrinkage: Shrinkage) -> HeldOut | None:
     expected, scores = [], []
     for part, train in _split(outcomes):
         keys = [key for key, prompt in outcomes.sample.prompts.items() if prompt.fold == part]
-        found, single = _expect(outcomes, shrinkage, train, keys)
+        found, single = _expect(outcomes, shrinkage, train, keys, _list_others(part))
         expected.append(found)
         scores.append(_look_up(outcomes.sample, keys, outcomes.models))
         tasks += [task for _, task in keys]
@@ -79,14 +85,14 @@ def measure_gaps(outcomes: Outcomes, shrinkage: Shrinkage, strong: int, weak: in
     outcomes, keys = outcomes.shared(), list(sample.prompts)
     folds = np.array([prompt.fold for prompt in sample.prompts.values()])
 
-    def gaps(train: Cells) -> Floats:
-        expected = _expect(outcomes, shrinkage, train, keys)[0]
+    def gaps(train: Cells, parts: Sequence[int]) -> Floats:
+        expected = _expect(outcomes, shrinkage, train, keys, parts)[0]
         return np.asarray(expected[:, strong] - expected[:, weak])
 
-    whole = gaps(sum_cells(outcomes, range(FOLDS)))
+    whole = gaps(sum_cells(outcomes, range(FOLDS)), range(FOLDS))
     held = whole + 0.0
     for part, train in _split(outcomes):
-        found = gaps(train)
+        found = gaps(train, _list_others(part))
         own = found[folds != part]
         scale = whole.std() / own.std() if own.std() > 0 else 1.0
         held[folds == part] = whole.mean() + scale * (found[folds == part] - own.mean())
@@ -97,23 +103,32 @@ def _split(outcomes: Outcomes) -> Iterator[tuple[int, Cells]]:
     """Each fold with kept prompts, and the sums of the others where there are any."""
     assert outcomes.sample is not None
     for part in sorted({prompt.fold for prompt in outcomes.sample.prompts.values()}):
-        if train := sum_cells(outcomes, [other for other in range(FOLDS) if other != part]):
+        if train := sum_cells(outcomes, _list_others(part)):
             yield part, train
 
 
-def _expect(outcomes: Outcomes, shrinkage: Shrinkage, train: Cells, keys: list[PromptKey]) -> tuple[Floats, int]:
-    """Expected scores (prompts, models) from sums in which tasks may be missing, and the best single model."""
+def _list_others(part: int) -> list[int]:
+    return [other for other in range(FOLDS) if other != part]
+
+
+def _expect(
+    outcomes: Outcomes, shrinkage: Shrinkage, train: Cells, keys: list[PromptKey], parts: Sequence[int]
+) -> tuple[Floats, int]:
+    """Expected scores (prompts, models) from sums of these folds, and the best single model; tasks may be missing."""
     assert outcomes.sample is not None
     models, has_length = len(outcomes.models), outcomes.has_length
     seen = sorted({task for task, _ in train})
+    every = {key: cell for key, cell in add_traffic(train, outcomes, parts).items() if key[0] in seen}
+    scored = {(seen.index(task), model): cell for (task, model), cell in every.items()}
     train = {(seen.index(task), model): cell for (task, model), cell in train.items()}
-    means = task_means(train, len(seen), models, shrinkage.pull)
+    means = task_means(scored, len(seen), models, shrinkage.pull)
     vectors = np.array([outcomes.sample.prompts[key].vector for key in keys]) * outcomes.unit
     rows = np.column_stack([vectors, np.ones(len(keys))])
     plain = np.delete(rows, -2, axis=1) if has_length else rows
     shares = weigh_tasks(plain @ solve_tasks(train, len(seen), has_length))
-    weights = Evidence(train, means, has_length).weights(shrinkage.strength, shrinkage.length)
-    best = int(task_means(train, len(seen), models, math.inf)[0].argmax())
+    own = task_means(train, len(seen), models, shrinkage.pull)
+    weights = Evidence(train, own, has_length).weights(shrinkage.strength, shrinkage.length)
+    best = int(task_means(scored, len(seen), models, math.inf)[0].argmax())
     return np.asarray((shares @ means + rows @ weights).round(FINE)), best
 
 
@@ -143,6 +158,36 @@ def measure_gain(held: HeldOut) -> HeldOutGain | None:
     return HeldOutGain(mean, error, sum(map(len, parts)))
 
 
+def measure_task_gain(outcomes: Outcomes, pull: float) -> HeldOutGain | None:
+    """The same where most prompts have the score of one model: the means of two models are compared, task by task.
+
+    None where no fold and task has enough scores of both models.
+    """
+    tasks, models = len(outcomes.tasks), len(outcomes.models)
+    found: dict[int, list[tuple[float, float]]] = {}  # of each task: differences, with their squared errors
+    scores = 0
+    for part in range(FOLDS):
+        train, held = (
+            add_traffic(sum_cells(outcomes, parts), outcomes, parts) for parts in (_list_others(part), [part])
+        )
+        if not train:
+            continue
+        chosen = task_means(train, tasks, models, pull).argmax(axis=1).tolist()
+        best = int(task_means(train, tasks, models, math.inf)[0].argmax())
+        for task, model in enumerate(chosen):
+            pair = [held[task, one] for one in (model, best) if (task, one) in held]
+            if len(pair) == 2 and min(one.rows for one in pair) >= MIN_COMPARED_SCORES:
+                first, second = (one.total / one.rows for one in pair)
+                errors = [(one.squares / one.rows - (one.total / one.rows) ** 2) / (one.rows - 1) for one in pair]
+                found.setdefault(task, []).append((first - second, sum(errors) if model != best else 0.0))
+                scores += sum(one.rows for one in pair)
+    if not found:
+        return None
+    mean = float(np.mean([np.mean([one for one, _ in own]) for own in found.values()]))
+    squared = sum(sum(error for _, error in own) / len(own) ** 2 for own in found.values())
+    return HeldOutGain(mean, math.sqrt(max(0.0, squared)) / len(found), scores)
+
+
 def guard_shrinkage(
     outcomes: Outcomes, chosen: Shrinkage, tried: Validation, *, guard: bool
 ) -> tuple[Shrinkage, Validation]:
@@ -154,10 +199,13 @@ def guard_shrinkage(
         return chosen, tried
     if not guard and len(outcomes.tasks) == 1 and math.isinf(chosen.strength):
         chosen = replace(chosen, strength=ORDERING_STRENGTH)
-    if outcomes.sample is None:
+    if outcomes.sample is None and not outcomes.traffic:
         return chosen, replace(tried, reason="an earlier version counted these outcomes and kept no prompts to compare")
-    held = expect_held_out(outcomes, chosen)
-    gain = None if held is None else measure_gain(held)
+    if outcomes.traffic:
+        gain = measure_task_gain(outcomes, chosen.pull)
+    else:
+        held = expect_held_out(outcomes, chosen)
+        gain = None if held is None else measure_gain(held)
     if gain is None:
         return chosen, replace(tried, reason="there are too few prompts to hold any out")
     if guard and gain.is_loss:
@@ -206,8 +254,9 @@ def fit_quality(
         raise InputError("these outcomes were counted without the lengths of prompts: use Shrinkage(…, length=0)")
     tasks, models = len(outcomes.tasks), len(outcomes.models)
     cells = sum_cells(outcomes, range(FOLDS))
-    means = task_means(cells, tasks, models, chosen.pull)
-    weights = Evidence(cells, means, outcomes.has_length).weights(chosen.strength, chosen.length)
+    means = task_means(add_traffic(cells, outcomes, range(FOLDS)), tasks, models, chosen.pull)
+    own = task_means(cells, tasks, models, chosen.pull)
+    weights = Evidence(cells, own, outcomes.has_length).weights(chosen.strength, chosen.length)
     slopes, typical = None, 0.0
     if outcomes.has_length:
         slope, weights = weights[-2], np.delete(weights, -2, axis=0)

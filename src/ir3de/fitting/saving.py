@@ -231,9 +231,11 @@ def _describe_outcomes(
     described = describe_expectation(valuation.expectation, training.validation)
     described |= {"default_given": training.default_given, "guard": training.guard}
     if not serving:
-        sums = training.outcomes()
+        sums = training.outcomes().without_traffic()
         for expert in experts:
             expert["prompts"] = sums.rows(expert["name"])
+            if (holding := training.held.get(expert["name"])) is not None:
+                expert |= _describe_holding(holding, parts)
         described["file"] = parts.add("outcomes", ".safetensors", outcomes_bytes(sums))
     scorer, reason = describe_shrinkage(training.scorer), training.validation.reason
     return {"scorer": scorer, "trials": [], "tuned": False, "reason": reason, "outcomes": described}

@@ -5,16 +5,16 @@ The shrinkage is how far outcomes are trusted. Cross-validation over the folds o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from ir3de.scorers.expectation import Floats, Shrinkage, Validation
 from ir3de.statistics.defaults import PROMPT_STRENGTH
-from ir3de.statistics.outcomes import FOLDS, SCORE_UNIT, Outcomes, OutcomeSums
+from ir3de.statistics.outcomes import FOLDS, SCORE_UNIT, Outcomes, OutcomeSums, ScoreCount
 
 LEAST_VARIANCE = 1e-9  # of ℓ, relative to its squared mean: below are rounding errors
 
@@ -34,7 +34,30 @@ class Sums:
 Cells = dict[tuple[int, int], Sums]  # by task and model
 
 
-def task_means(cells: Cells, tasks: int, models: int, pull: float) -> Floats:
+class Scored(Protocol):
+    """What means need of a model's scores on a task."""
+
+    @property
+    def rows(self) -> int: ...
+    @property
+    def total(self) -> float: ...
+    @property
+    def squares(self) -> float: ...
+
+
+@dataclass(frozen=True)
+class ScoreSums:
+    """The scores of a model on a task: those of rows, and those of answered requests."""
+
+    rows: int
+    total: float
+    squares: float
+
+
+ScoredCells = Mapping[tuple[int, int], Scored]  # by task and model
+
+
+def task_means(cells: ScoredCells, tasks: int, models: int, pull: float) -> Floats:
     """μ (tasks, models): a model's mean on a task, with `pull` more rows of what is expected there.
 
     Expected is the task's mean over its models plus how far the model lies above such means on its own tasks. With an
@@ -151,6 +174,25 @@ def sum_cells(outcomes: Outcomes, folds: Sequence[int] | range) -> Cells:
     return {key: _real(parts, grams) for key, parts in by_cell.items()}
 
 
+def add_traffic(cells: Cells, outcomes: Outcomes, folds: Sequence[int] | range) -> ScoredCells:
+    """The cells together with the scores of answered requests in these folds: what means are computed from."""
+    if not outcomes.traffic:
+        return cells
+    chosen, counts = set(folds), dict[tuple[int, int], ScoreCount]()
+    for (task, model, part), count in outcomes.traffic.items():
+        if part in chosen:
+            key = outcomes.tasks.index(task), outcomes.models.index(model)
+            counts[key] = counts.get(key, ScoreCount()) + count
+    found: dict[tuple[int, int], Scored] = {**cells}
+    for key, count in sorted(counts.items()):
+        own = cells.get(key)
+        real = ScoreSums(count.rows, count.total * SCORE_UNIT, count.squares * SCORE_UNIT**2)
+        found[key] = real if own is None else ScoreSums(
+            own.rows + real.rows, own.total + real.total, own.squares + real.squares
+        )  # fmt: skip
+    return found
+
+
 def _real(parts: list[OutcomeSums], grams: dict[tuple[int, ...], Floats]) -> Sums:
     """Sums in real numbers. Integers are added first, so that nothing depends on the order."""
     name = tuple(id(part.prompts) for part in parts)
@@ -180,16 +222,17 @@ Errors: TypeAlias = Sequence[Sequence[float]]  # a row for each fold, a column f
 def cross_validate(outcomes: Outcomes) -> tuple[Shrinkage, Validation]:
     """The shrinkage with the least squared error on rows held out, each task weighing the same; and what was tried."""
     tasks, models = len(outcomes.tasks), len(outcomes.models)
-    folds = [
-        (held, train)
-        for part in range(FOLDS)
-        if (held := sum_cells(outcomes, [part]))
-        and (train := sum_cells(outcomes, [other for other in range(FOLDS) if other != part]))
-    ]
-    rows = {key: sum(held[key].rows for held, _ in folds if key in held) for held, _ in folds for key in held}
-    pulls, strengths, systems = [], [], []
-    for held, train in folds:
-        pulls.append([_error(held, rows, task_means(train, tasks, models, pull), None) for pull in PULLS])
+    folds, scored = [], []  # of rows; of rows and answered requests, from which the means are computed
+    for part in range(FOLDS):
+        others = [other for other in range(FOLDS) if other != part]
+        held, train = sum_cells(outcomes, [part]), sum_cells(outcomes, others)
+        if held and train:
+            folds.append((held, train))
+            scored.append((add_traffic(held, outcomes, [part]), add_traffic(train, outcomes, others)))
+    rows, pulls, strengths, systems = _count_rows([held for held, _ in folds]), [], [], []
+    every = _count_rows([held for held, _ in scored])
+    for all_held, all_train in scored:
+        pulls.append([_error_of_means(all_held, every, task_means(all_train, tasks, models, pull)) for pull in PULLS])
     pull = most_cautious(PULLS, pulls)
     for held, train in folds:
         means = task_means(train, tasks, models, pull)
@@ -204,7 +247,7 @@ def cross_validate(outcomes: Outcomes) -> tuple[Shrinkage, Validation]:
         errors = [[_error(h, rows, means, e.weights(x, LENGTH)) for x in finite] for h, means, e in systems]
         chosen, lengths = _compare_length(chosen, strengths, finite, errors)
     tried = Validation(
-        _mean_errors(PULLS, pulls, len(rows)),
+        _mean_errors(PULLS, pulls, len(every)),
         _mean_errors(STRENGTHS, strengths, len(rows)),
         _mean_errors((0.0, LENGTH), lengths, len(rows)),
     )
@@ -242,14 +285,25 @@ def most_cautious(candidates: Sequence[float], errors: Errors) -> float:
     return candidates[int(np.argmax(excess.mean(axis=0) <= allowed + 1e-12))]
 
 
-def _error(held: Cells, rows: dict[tuple[int, int], int], means: Floats, weights: Floats | None) -> float:
+def _count_rows(held: Sequence[ScoredCells]) -> dict[tuple[int, int], int]:
+    """The rows of each cell in all folds together."""
+    return {key: sum(one[key].rows for one in held if key in one) for cells in held for key in cells}
+
+
+def _square(cell: Scored, mu: float) -> float:
+    return cell.squares - 2 * mu * cell.total + cell.rows * mu * mu
+
+
+def _error_of_means(held: ScoredCells, rows: Mapping[tuple[int, int], int], means: Floats) -> float:
+    """Σ (y − μ)² over held-out scores, each cell divided by all scores it has in the folds."""
+    return sum((_square(cell, means[key]) / rows[key] for key, cell in held.items()), 0.0)
+
+
+def _error(held: Cells, rows: Mapping[tuple[int, int], int], means: Floats, weights: Floats) -> float:
     """Σ (y − μ − δ)² over held-out rows, each cell divided by all rows it has in the folds."""
     error = 0.0
     for (t, m), cell in held.items():
-        mu = means[t, m]
-        squared = cell.squares - 2 * mu * cell.total + cell.rows * mu * mu
-        if weights is not None:
-            w = weights[:, m]
-            squared += float(w @ (cell.gram @ w) - 2 * w @ (cell.products - mu * cell.vector))
+        mu, w = means[t, m], weights[:, m]
+        squared = _square(cell, mu) + float(w @ (cell.gram @ w) - 2 * w @ (cell.products - mu * cell.vector))
         error += squared / rows[t, m]
     return error

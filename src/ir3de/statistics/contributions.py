@@ -171,17 +171,22 @@ class Holding:
         return Holding(self.own, tuple(known[name] for name in sorted(known)))
 
     def without(self, contribution: str, expert: str) -> tuple[Contribution, Holding]:
-        """Take out the contribution of that id: the contribution, and what is left."""
+        """Take out the contribution of that id: the contribution, and what is left, which must not be nothing."""
+        found, left = self.take(contribution, expert)
+        if self.own is None and not left.contributions:
+            raise InputError(
+                f"{contribution} is all that '{expert}' has: take the expert out (`ir3de remove ROUTER {expert}`)"
+            )
+        return found, left
+
+    def take(self, contribution: str, expert: str) -> tuple[Contribution, Holding]:
+        """The contribution of that id, and what is left without it."""
         found = [one for one in self.contributions if one.id == contribution]
         if not found:
             names = ", ".join(one.id for one in self.contributions[:20]) or "none"
             merged = next((one.id for one in self.contributions if contribution in one.parts), None)
             inside = f"; it was merged into {merged}, and only that can be taken out" if merged else ""
             raise InputError(f"'{expert}' has no contribution '{contribution}': it has {names}{inside}")
-        if self.own is None and len(self.contributions) == 1:
-            raise InputError(
-                f"{contribution} is all that '{expert}' has: take the expert out (`ir3de remove ROUTER {expert}`)"
-            )
         return found[0], replace(self, contributions=tuple(one for one in self.contributions if one is not found[0]))
 
     @property

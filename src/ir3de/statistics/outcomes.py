@@ -17,7 +17,7 @@ from functools import cached_property
 from hashlib import blake2b, sha256
 from heapq import nsmallest
 from numbers import Real
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -100,6 +100,17 @@ ONE_TASK = ""  # of rows that name none
 Key = tuple[str, str, int]  # task, model, fold
 
 
+class ScoreCount(NamedTuple):
+    """Scores of a model on the requests of a task and fold, in fixed point as in `OutcomeSums`."""
+
+    rows: int = 0
+    total: int = 0
+    squares: int = 0
+
+    def __add__(self, other: tuple[Any, ...]) -> ScoreCount:  # of numbers, unlike that of tuples
+        return ScoreCount(*(one + more for one, more in zip(self, other, strict=True)))
+
+
 @dataclass(frozen=True, eq=False)
 class OutcomeSums(ArrayFields):
     """What one model achieved on the rows of one task and fold; models scored on the same rows share `prompts`."""
@@ -141,6 +152,7 @@ class Outcomes(ArrayFields):
     embedding_version: int | None = field(default=None, compare=False)  # of the default embedding; None for any other
     has_length: bool = False  # whether the last column of x̄ is the length; sums of version 0.1 have none
     sample: OutcomeSample | None = field(default=None, repr=False)  # earlier versions kept none
+    traffic: Mapping[Key, ScoreCount] = field(default_factory=dict, repr=False)  # scores of answered requests
 
     @cached_property
     def tasks(self) -> tuple[str, ...]:
@@ -176,7 +188,12 @@ class Outcomes(ArrayFields):
 
     def _select(self, is_kept: Callable[[str], bool]) -> Outcomes:
         cells = {key: sums for key, sums in self.cells.items() if is_kept(key[1])}
-        return replace(self, cells=cells, sample=self.sample and self.sample.select(is_kept))
+        traffic = {key: count for key, count in self.traffic.items() if is_kept(key[1])}
+        return replace(self, cells=cells, sample=self.sample and self.sample.select(is_kept), traffic=traffic)
+
+    def without_traffic(self) -> Outcomes:
+        """The same rows without the scores of answered requests."""
+        return replace(self, traffic={}) if self.traffic else self
 
     def rows(self, model: str) -> int:
         """How many scores a model has."""
@@ -239,7 +256,12 @@ class Outcomes(ArrayFields):
         sample = None
         if self.sample is not None and other.sample is not None:
             sample = self.sample + other.sample if sign > 0 else self.sample - other.sample
-        return replace(self, cells=cells, sample=sample)
+        traffic = dict(self.traffic)
+        for key, count in other.traffic.items():
+            traffic[key] = traffic.get(key, ScoreCount()) + tuple(sign * value for value in count)
+            if not traffic[key].rows:
+                del traffic[key]
+        return replace(self, cells=cells, sample=sample, traffic=dict(sorted(traffic.items())))
 
     def __repr__(self) -> str:
         scores = sum(sums.rows for sums in self.cells.values())

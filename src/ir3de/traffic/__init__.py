@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ir3de.traffic.new_domains import NewDomain, find_new_domains
     from ir3de.traffic.prices import Price
     from ir3de.traffic.records import ADMIN, Feedback, JournalPrompt, TrafficRecord, name_author
+    from ir3de.traffic.score_learning import ScoreLearning, learn_scores
     from ir3de.traffic.sequential import LABEL_PREFIX, SequentialTest, TrialReport, run_test
     from ir3de.traffic.sources import Source, SourcePattern
 else:
@@ -29,6 +30,7 @@ else:
             "prices": "Price",
             "new_domains": "NewDomain find_new_domains",
             "records": "ADMIN Feedback JournalPrompt TrafficRecord name_author",
+            "score_learning": "ScoreLearning learn_scores",
             "sequential": "LABEL_PREFIX SequentialTest TrialReport run_test",
             "sources": "Source SourcePattern",
         },
@@ -49,6 +51,7 @@ __all__ = [
     "Observation",
     "Price",
     "PromptToLabel",
+    "ScoreLearning",
     "Selection",
     "SequentialTest",
     "Source",
@@ -61,6 +64,7 @@ __all__ = [
     "find_new_domains",
     "forget",
     "learn",
+    "learn_scores",
     "name_author",
     "observe_record",
     "run_test",

@@ -49,7 +49,7 @@ class Label:
     @property
     def is_held_out(self) -> bool:
         """Whether the proof holds this prompt out: its content alone decides. Order is needed to route it."""
-        return self.has_order and int(self.content[:8], 16) % HELD_OUT_PARTS == 0
+        return self.has_order and is_content_held_out(self)
 
     @property
     def has_order(self) -> bool:
@@ -62,6 +62,11 @@ class Label:
         if self.text is None:
             return str(np.unique(self.ids).tolist())
         return " ".join(sorted(set(_WORDS.findall(self.text.casefold())))) or self.text
+
+
+def is_content_held_out(label: Label) -> bool:
+    """Whether a proof holds prompts of this content out."""
+    return int(label.content[:8], 16) % HELD_OUT_PARTS == 0
 
 
 @dataclass
@@ -85,7 +90,7 @@ def read_labels(journal: Journal, router: Router) -> tuple[list[Label], LeftOut]
         given = [(one, one.expert) for one in record.feedback if one.expert is not None]
         left_out.unknown_experts.update(name for _, name in given if name not in known)
         wanted = [(one, name) for one, name in given if name in known]
-        prompt = _read_prompt(record, router, left_out, len(wanted)) if wanted else None
+        prompt = read_prompt(record, router, left_out, len(wanted)) if wanted else None
         if prompt is None:
             continue
         for one, name in wanted:
@@ -110,7 +115,7 @@ def read_unlabelled(journal: Journal, router: Router) -> list[str]:
     return found
 
 
-def _read_prompt(record: TrafficRecord, router: Router, left_out: LeftOut, labels: int) -> Label | None:
+def read_prompt(record: TrafficRecord, router: Router, left_out: LeftOut, labels: int) -> Label | None:
     """The request as a label without source and expert; None, and counted, if nothing can be learnt from it."""
     kept = record.prompt
     if kept is None:

@@ -6,11 +6,11 @@ before, nor in which order. So learning again changes nothing, and what is taken
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
@@ -44,6 +44,7 @@ MAX_LABELS = 50  # of a source for an expert: the first ones count
 MIN_PROOF_PROMPTS = 20  # held out, below which there is no proof
 
 Given = dict[tuple[str, str], Contribution]  # by expert and id
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -129,42 +130,60 @@ def learn(
     """
     _require_domains(router)
     labels, left_out = read_labels(journal, router)
-    known = find_feedback(router)
     judged = judge_labels(labels, without_feedback(router, scorer=scorer), trust)
     capped, over_cap = cap_labels(judged.accepted)
-    fixed = {
-        place: one for place, one in known.items() if not is_taught_traffic(one) and not _is_in_journal(one, journal)
-    }
-    planned = {place: own for place, own in _group(capped).items() if place not in fixed}
-    made = {place: make_contribution(own, router) for place, own in planned.items()}
-    new = {place: one for place, one in made.items() if place not in known or not _are_equal(one, known[place])}
-    gone = [place for place in known if place not in fixed and (place not in made or place in new)]
-    proof = _prove(router, gone, {place: planned[place] for place in new}, scorer) if prove else LearningProof(0)
+    plan = make_plan(find_feedback(router), _group(capped), lambda own: make_contribution(own, router), journal)
+    held = {place: plan.planned[place] for place in plan.new}
+    proof = _prove(router, plan.gone, held, scorer) if prove else LearningProof(0)
     candidate = copy(router)
-    candidate.exchange(group_ids(iter(gone)), _group_contributions(new), scorer=scorer)
+    candidate.exchange(group_ids(iter(plan.gone)), plan.given, scorer=scorer)
     taught, teaching = ({}, None) if teacher is None else teach_traffic(candidate, journal, teacher, answers)
     if taught:
         candidate.exchange({}, {name: [one] for name, one in taught.items()}, scorer=scorer)
-    replaced = sum(place in known for place in new)
-    taught_before = sum(is_taught_traffic(known[place]) for place in gone)
     return Learning(
         candidate,
-        sum(map(len, planned.values())),
+        sum(map(len, plan.planned.values())),
         judged.verdicts,
         judged.implausible,
         over_cap,
-        sum(not one.has_order for own in planned.values() for one in own),
-        len(new) - replaced,
-        replaced,
-        len(gone) - replaced - taught_before,
-        len(made) - len(new),
-        len(fixed),
+        sum(not one.has_order for own in plan.planned.values() for one in own),
+        *plan.counts,
         left_out,
         tuple(find_contradictions(labels, router)),
         summarise_scores(journal),
         proof,
         teaching,
     )
+
+
+@dataclass(frozen=True)
+class Plan(Generic[T]):
+    """Which contributions of feedback come and go. The places are pairs of an expert and an id."""
+
+    planned: Mapping[tuple[str, str], Sequence[T]]  # what each contribution is made of
+    new: Given
+    gone: Sequence[tuple[str, str]]
+    counts: tuple[int, int, int, int, int]  # added, replaced, removed, unchanged, kept
+
+    @property
+    def given(self) -> dict[str, list[Contribution]]:
+        """The new contributions by expert."""
+        return _group_contributions(self.new)
+
+
+def make_plan(
+    known: Given, groups: Mapping[tuple[str, str], list[T]], make: Callable[[list[T]], Contribution], journal: Journal
+) -> Plan[T]:
+    """Compare what a router has with what a journal gives. What the journal no longer has stays as it was learnt."""
+    fixed = {place for place, one in known.items() if not is_taught_traffic(one) and not _is_in_journal(one, journal)}
+    planned = {place: own for place, own in groups.items() if place not in fixed}
+    made = {place: make(own) for place, own in planned.items()}
+    new = {place: one for place, one in made.items() if place not in known or not _are_equal(one, known[place])}
+    gone = [place for place in known if place not in fixed and (place not in made or place in new)]
+    replaced = sum(place in known for place in new)
+    removed = len(gone) - replaced - sum(is_taught_traffic(known[place]) for place in gone)
+    counts = (len(new) - replaced, replaced, removed, len(made) - len(new), len(fixed))
+    return Plan(planned, new, gone, counts)
 
 
 @dataclass(frozen=True)
@@ -203,7 +222,6 @@ def forget(router: Router, pattern: SourcePattern, *, scorer: ScorerChoice | Non
 
     What a teacher labelled goes with any of them: it heard the prompts and labels of all sources.
     """
-    _require_domains(router)
     found = find_feedback(router)
     gone = {place: one for place, one in found.items() if pattern.matches(Source.of_contribution(one))}
     if gone or pattern.kind == "key":  # a key may have sent requests that only the teacher labelled
@@ -263,7 +281,7 @@ def _are_equal(one: Contribution, other: Contribution) -> bool:
 def _prove(
     router: Router,
     gone: Sequence[tuple[str, str]],
-    planned: Mapping[tuple[str, str], list[Label]],
+    planned: Mapping[tuple[str, str], Sequence[Label]],
     scorer: ScorerChoice | None,
 ) -> LearningProof:
     """Compare on a fifth of the new labels. What the router had learnt of the same sources is taken out of it first."""
@@ -286,7 +304,7 @@ def _prove(
 
 def _require_domains(router: Router) -> None:
     if router.kind != "domains":
-        raise InputError("this router was fitted from outcomes: it learns from scores, not from labels")
+        raise InputError("this router was fitted from outcomes: learn_scores(router, journal) learns from scores")
 
 
 def forget_in_journal(journal: Journal, pattern: SourcePattern) -> tuple[int, int]:

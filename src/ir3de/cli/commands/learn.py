@@ -1,4 +1,4 @@
-"""`learn`, `forget`: make a candidate from the labels in a journal, and take sources of feedback out of a router."""
+"""`learn`, `forget`: make a candidate from the feedback in a journal, and take sources of feedback out of a router."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from ir3de.cli import lib, options
 from ir3de.cli.formats import FAINT, line, one_line, percent, printable
 from ir3de.cli.output import Block, Output, count_left_out, facts, heading, hint, saved_line, split_rows, table
 from ir3de.cli.saving import changing, load_router
+from ir3de.cli.scores import list_left_out, view_scores
 from ir3de.cli.teaching import GivenTeacher, traffic_teacher_options, view_report
 
 REPORT_FILE = "learning.json"  # in the candidate's folder, beside the router
@@ -57,7 +58,7 @@ def learn(
     force: bool,
     out: Output,
 ) -> None:
-    """Learn from the labels that people gave to routed requests, and prove what they bring.
+    """Learn from the feedback that people gave to routed requests, and prove what it brings.
 
     The labels of one author, on one day, for the requests of one key are a source. Each source is one contribution to
     each expert, up to 50 labels, and can be taken out again with `ir3de forget`. Labels that the router finds
@@ -67,6 +68,9 @@ def learn(
 
     With --teacher, an encoder or a language model labels the requests without a label, and the candidate learns
     from these labels, too, if they help on held-out prompts of people.
+
+    A router that was fitted from outcomes learns from scores instead: each counts in the mean of the expert that
+    answered, up to 50 of a source for an expert.
 
     \b
     Example:
@@ -82,13 +86,26 @@ def learn(
     options.refuse_existing(folder, force=force)
     lesson = taught.prepare_traffic(folder, out)
     router, begun = load_router(router_path), perf_counter()
+    by_scores = router.kind == "outcomes"
+    if by_scores and (trust or scorer_choice or lesson):
+        raise click.UsageError(
+            "--trust, --scorer and --teacher are for labels: a router from outcomes learns from scores"
+        )
+    found: lib.learning.Learning | lib.score_learning.ScoreLearning
     with lib.journal.Journal.open(journal_path) as journal, taught.labelling(folder), out.spinner("learning"):
-        found = lib.learning.learn(router, journal, trust=trust, scorer=scorer_choice, teacher=lesson)
+        if by_scores:
+            found = lib.score_learning.learn_scores(router, journal)
+        else:
+            found = lib.learning.learn(router, journal, trust=trust, scorer=scorer_choice, teacher=lesson)
         found.candidate.save(folder)
     document = {"router": str(router_path), "candidate": str(folder), **found.to_dict()}
     document["sha256"] = lib.router_folder.read_header(folder)["sha256"]
     files.write(folder / REPORT_FILE, files.to_json(document))
-    out.show(document, [*_view_learning(document, perf_counter() - begun), *view_report(found.teaching)])
+    seconds = perf_counter() - begun
+    if isinstance(found, lib.learning.Learning):
+        out.show(document, [*_view_learning(document, seconds), *view_report(found.teaching)])
+    else:
+        out.show(document, view_scores(document, seconds))
     out.note(saved_line(folder, sum(path.stat().st_size for path in folder.iterdir()), "candidate saved to"))
     out.note(hint(f"ir3de ledger {folder}", "what it learnt:"))
 
@@ -131,17 +148,7 @@ def _list_facts(found: Mapping[str, Any], seconds: float) -> Iterator[tuple[str,
         yield "counts only", f"{found['counts_only']:,} labels have no prompt: the closed form alone learns from them"
     for name, row in found["scores"].items():
         yield "score", f"{row['mean']:.2f} over {row['scores']:,} answers of {printable(name)}"
-    left_out = found["left_out"]
-    for name, many in left_out["unknown_experts"].items():
-        yield "not learnt", f"{many:,} for '{printable(name)}', which is not an expert of this router"
-    why = {
-        "no_prompt": "whose prompts were not kept, or no longer",
-        "no_tokens": "of empty prompts",
-        "other_tokenizer": "whose token ids are of another tokenizer",
-    }
-    for name, reason in why.items():
-        if left_out[name]:
-            yield "not learnt", f"{left_out[name]:,} {reason}"
+    yield from list_left_out(found["left_out"])
 
 
 def _view_proof(proof: Mapping[str, Any]) -> Block:
@@ -200,7 +207,8 @@ def forget(
         if found.removed:
             found.candidate.save(router_path.expanduser())
             (router_path.expanduser() / REPORT_FILE).unlink(missing_ok=True)  # its proof is of another router
-    document: dict[str, Any] = {"router": str(router_path), "source": source, **found.to_dict()}
+    what = "scores" if router.kind == "outcomes" else "labels"
+    document: dict[str, Any] = {"router": str(router_path), "source": source, "what": what, **found.to_dict()}
     if journal is not None:
         with journal:
             requests, labels = lib.learning.forget_in_journal(journal, pattern)
@@ -229,7 +237,7 @@ def _view_forgetting(found: Mapping[str, Any], kind: str) -> Iterator[Block]:
         rows, left_out = split_rows(found["sources"])
         cells = [(printable(row["author"]), printable(row["key"]) or "–", row["day"]) for row in rows]
         yield count_left_out(table("author", "requests of", "day", rows=cells), left_out)
-        done = f"{found['labels']:,} labels in {len(found['contributions']):,} contributions are gone"
+        done = f"{found['labels']:,} {found['what']} in {len(found['contributions']):,} contributions are gone"
         yield line((done, "bold"), ("  the router is the one that never saw them", FAINT))
     if found["taught"]:
         heard = f"{found['taught']:,} labels of a teacher are gone, too: it had heard all sources. Learn again with it"
