@@ -133,6 +133,19 @@ def test_what_is_not_routed_is_not_tried(tmp_path: Path) -> None:
         assert "x-ir3de-candidate" not in skipped.headers
 
 
+def test_streams_and_what_clients_allow(tmp_path: Path) -> None:
+    with trying(tmp_path, mode="canary", share=0.5) as gateway:
+        text = find_opening(gateway, "cooking")
+        asked = len(gateway.upstream.asked)
+        stream = ask(gateway.url, {**chat(text), "stream": True}, x_request_id="stream")
+        assert stream.headers["x-ir3de-expert"] == "cooking" and b"[DONE]" in stream.body
+        only = ask(gateway.url, chat(text), x_request_id="only", x_ir3de_allow="law,maths")
+        assert (only.status, only.headers["x-ir3de-expert"]) == (200, "law")  # the candidate's expert may not answer
+        rows = read_rows(gateway, tmp_path, asked + 2)
+    assert (rows["stream"].arm, rows["stream"].served) == ("candidate", "cooking")
+    assert (rows["only"].arm, rows["only"].propensity, rows["only"].candidate_expert) == ("", 1.0, "cooking")
+
+
 def test_exploring_leaves_disagreements_alone(tmp_path: Path) -> None:
     """Their scores compare the routers; where both agree, a share is explored as before."""
     routing = {"explore": 0.5}
