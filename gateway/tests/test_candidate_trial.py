@@ -163,6 +163,18 @@ def test_a_new_router_at_the_candidates_place_is_another_candidate(
         assert state_of(gateway)["digest"] == now and tries(gateway)
 
 
+def test_another_live_router_begins_the_test_anew(tmp_path: Path) -> None:
+    with canary(tmp_path, promote="by_hand") as gateway:
+        for number in range(8):
+            ask(gateway.url, chat(LAW), x_session_id=f"s{number}")
+        read_rows(gateway, tmp_path, 8)
+        assert eventually(lambda: (state_of(gateway)["test"] or {}).get("requests") == 8)
+        third = Router.fit({name: [*texts, "Please."] for name, texts in TEXTS.items()}).save(tmp_path / "third")
+        assert admin(gateway, "/admin/router", {"path": str(third)}, "PUT").status == 200
+        assert eventually(lambda: state_of(gateway)["test"]["requests"] == 0)
+        assert state_of(gateway)["state"] == "trial"
+
+
 def test_a_damaged_note_of_the_test_is_no_test(tmp_path: Path) -> None:
     with trying(tmp_path) as gateway:
         (tmp_path / "state" / "candidate.json").write_text(json.dumps({"digest": state_of(gateway)["digest"]}))

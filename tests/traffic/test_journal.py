@@ -188,7 +188,8 @@ def test_requests_of_one_candidate_are_read_without_their_prompts(tmp_path: Path
     with Journal.create(tmp_path) as journal:
         tried = [TrafficRecord(f"r{n}", 1.0, candidate=name, prompt=prompt) for n, name in enumerate(("a", "b", ""))]
         journal.append([*tried, TrafficRecord("r3", 1.0, decided="law", candidate="b", candidate_expert="maths")])
-        journal.append([TrafficRecord("r4", 1.0, decided="law", candidate="b")])
+        journal.append([TrafficRecord("r4", 1.0, router="live", decided="law", candidate="b")])
+        assert journal.count(Selection(router="live", candidate="b")) == 1
         found = list(journal.read(Selection(candidate="b"), prompts=False))
         differing = list(journal.read(Selection(candidate="b", disagrees=True)))
     assert [(one.id, one.prompt) for one in found] == [("r1", None), ("r3", None), ("r4", None)]

@@ -61,13 +61,15 @@ class Selection:
     since: float | None = None  # seconds since 1970
     until: float | None = None
     has_feedback: bool = False
+    router: str | None = None  # which the router of this hash decided
     candidate: str | None = None  # on which the candidate router of this hash decided
     disagrees: bool = False  # of these, where it named another expert than the live router
 
     def build_where(self) -> tuple[str, list[Any]]:
         """The condition in SQL, and its values."""
         tried = "json_extract(details, '$.candidate') = ?"
-        given = (("key = ?", self.key), ("time >= ?", self.since), ("time < ?", self.until), (tried, self.candidate))
+        times = (("time >= ?", self.since), ("time < ?", self.until))
+        given = (("key = ?", self.key), *times, ("router = ?", self.router), (tried, self.candidate))
         parts = [(text, value) for text, value in given if value is not None]
         if self.author is not None:
             parts.append(("number IN (SELECT request FROM feedback WHERE author = ?)", self.author))

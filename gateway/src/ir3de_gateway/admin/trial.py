@@ -58,7 +58,7 @@ class TrialJudge:
             self._seen = self._report = None
             self._gauges.set_state(STATES.get(describe_state(now), 0))
             return
-        seen = (now.candidate.digest, config.level, await run_in_thread(_stamp_journal, Path(folder)))
+        seen = (now.digest, now.candidate.digest, config.level, await run_in_thread(_stamp_journal, Path(folder)))
         if seen != self._seen:
             before = None if self._report is None else self._report.verdict
             self._report = await run_in_thread(self._test, now, Path(folder))
@@ -77,10 +77,11 @@ class TrialJudge:
         assert now.candidate is not None and now.config.routing.candidate is not None
         began, digest = perf_counter(), now.candidate.digest
         with Journal.create(folder) as journal:
-            # the others are only counted, which takes a tenth of the time
-            rows = journal.read(Selection(candidate=digest, disagrees=True), prompts=False, on_damage=lambda _: None)
+            both = Selection(router=now.digest, candidate=digest)  # with another live router the test begins anew
+            # where they agree, requests are only counted, which takes a tenth of the time
+            rows = journal.read(replace(both, disagrees=True), prompts=False, on_damage=lambda _: None)
             report = run_test(rows, digest, level=now.config.routing.candidate.level).report()
-            report = replace(report, requests=journal.count(Selection(candidate=digest)))
+            report = replace(report, requests=journal.count(both))
         time = datetime.now(UTC).isoformat(timespec="seconds")
         with suppress(IR3DEError):  # it is for other workers, and repeated
             write_test(self._administration.folder, digest, {**report.to_dict(), "time": time})
