@@ -19,6 +19,7 @@ FIGURES = {
     "drift": "a new domain in the traffic is noticed, and false alarms are rare",
     "learning": "labels of a few requests, beside labels of all",
     "poisoning": "a source whose labels are all wrong",
+    "scores": "scores of the chosen model alone, beside scores of all models",
     "coverage": "95 % intervals of `compare` that cover the truth: 93 to 97 %",
     "compare-speed": "`compare` of a log of 100,000 requests, from the journal on disk",
 }
