@@ -6,7 +6,7 @@ import pytest
 
 from ir3de.corpora import examples
 from ir3de_lab.benchmarks.defaults import Material
-from ir3de_lab.benchmarks.living import labelled_streams, learning, poisoning
+from ir3de_lab.benchmarks.living import labelled_streams, labels, learning, poisoning
 from ir3de_lab.benchmarks.living.labelled_streams import FEW, LabelledStream
 
 
@@ -36,3 +36,15 @@ def test_the_figures_of_a_small_set(material: Material) -> None:
     assert learnt["suspicious"] == 0 and learnt["before"] - 5 <= learnt["learnt"] <= 100
     poisoned = poisoning.poison_stream(material, 0)
     assert poisoned["the same bits"]
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+def test_labels_are_counted_until_the_target_is_reached(material: Material, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(labels, "BATCH", 20)
+    monkeypatch.setattr(labels, "MOST_LABELS", 20)
+    found = labels.label_stream(material, 0)
+    for way in ("chosen", "random"):
+        right = found[way]["right"]
+        assert 0 <= found[way]["labels"] <= 20 and len(right) == 2
+        assert found[way]["labels"] == 20 or right[-1] >= found["target"]

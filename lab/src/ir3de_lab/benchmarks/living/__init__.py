@@ -18,6 +18,7 @@ FIGURES = {
     "canary": "a candidate is stopped or promoted by the sequential test",
     "drift": "a new domain in the traffic is noticed, and false alarms are rare",
     "learning": "labels of a few requests, beside labels of all",
+    "labels": "how many labels a router needs: chosen by `label`, and at random",
     "poisoning": "a source whose labels are all wrong",
     "scores": "scores of the chosen model alone, beside scores of all models",
     "coverage": "95 % intervals of `compare` that cover the truth: 93 to 97 %",
