@@ -309,6 +309,8 @@ class Version(OpenModel):
     name: Literal["ir3de"]
     version: str
     router: str
+    feedback: bool
+    """Whether it keeps feedback on answers."""
 
 
 class ErrorDetail(OpenModel):

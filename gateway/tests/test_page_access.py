@@ -12,7 +12,7 @@ from page_sessions import chromium, gateway, page, say, send, show  # noqa: F401
 from running_gateway import ANSWER, Running
 
 PHONE = (390, 844)
-VIEWS = ("playground", "chat", "traffic", "experts", "keys")
+VIEWS = ("playground", "chat", "traffic", "changes", "experts", "keys")
 AXE = Path(os.environ.get("IR3DE_NODE_MODULES", "")) / "node_modules" / "axe-core" / "axe.min.js"
 
 pytestmark = pytest.mark.browser

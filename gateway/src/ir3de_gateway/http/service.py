@@ -110,7 +110,10 @@ def _describe_health(gateway: Gateway) -> dict[str, object]:
 
 
 async def show_version(request: Request) -> Response:
-    return JSONResponse({"name": "ir3de", "version": __version__, "router": _get_gateway(request).live.snapshot.digest})
+    snapshot = _get_gateway(request).live.snapshot
+    takes_feedback = snapshot.config.feedback.folder is not None
+    shown = {"name": "ir3de", "version": __version__, "router": snapshot.digest, "feedback": takes_feedback}
+    return JSONResponse(shown)
 
 
 async def list_keys(request: Request) -> Response:

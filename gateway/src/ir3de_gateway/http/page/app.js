@@ -1,14 +1,17 @@
 // The frame: tabs, theme, keys.
 
 import { keys } from "./api.js";
+import { changes } from "./changes.js";
 import { chat } from "./chat.js";
 import { find } from "./dom.js";
 import { experts } from "./experts.js";
 import { keysView } from "./keys.js";
+import { label } from "./label.js";
 import { playground } from "./playground.js";
+import { takesFeedback } from "./rating.js";
 import { traffic } from "./traffic.js";
 
-const views = { playground, chat, traffic, experts, keys: keysView };
+const views = { playground, chat, traffic, label, changes, experts, keys: keysView };
 const tabs = [...document.querySelectorAll("[role=tab]")];
 let shown = null;
 
@@ -31,8 +34,9 @@ function show(name, { focus = false } = {}) {
 
 function turnTabs(event) {
   const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-  const place = tabs.indexOf(event.target);
-  const next = step ? tabs.at((place + step) % tabs.length) : { Home: tabs[0], End: tabs.at(-1) }[event.key];
+  const offered = tabs.filter((tab) => !tab.hidden);
+  const place = offered.indexOf(event.target);
+  const next = step ? offered.at((place + step) % offered.length) : { Home: offered[0], End: offered.at(-1) }[event.key];
   if (!next) return;
   event.preventDefault();
   show(next.getAttribute("aria-controls"), { focus: true });
@@ -96,3 +100,4 @@ addEventListener("hashchange", () => {
   show(location.hash.slice(1));
 });
 show(location.hash.slice(1));
+takesFeedback().then((takes) => (find("tab-label").hidden = !takes));

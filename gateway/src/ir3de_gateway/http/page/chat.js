@@ -5,6 +5,7 @@ import { find, make, NONE_FITS, setText } from "./dom.js";
 import { describeSureness, drawEvidence, explainTurn, nameReason } from "./evidence.js";
 import { findExamples } from "./examples.js";
 import { makePreview } from "./preview.js";
+import { makeRating, takesFeedback } from "./rating.js";
 import { listFacts, streamAnswer } from "./stream.js";
 import { explainTarget, nameTarget } from "./target.js";
 import { paintWords } from "./words.js";
@@ -46,7 +47,7 @@ function show(found, text) {
   const last = turns.at(-1) ?? { ...row, turn: 0, decided: 0, why: "routed", weights: [] };
   learn(found.experts);
   compare(last.compared ?? []);
-  preview = { text, target: row.target, turn: last, turns };
+  preview = { text, target: row.target, turn: last, turns, experts: found.experts };
   find("chat-decision").hidden = false;
   setText(find("chat-decision-title"), text ? "The expert for this message" : "The expert of the last answer");
   find("chat-winner-swatch").style.setProperty("--colour", row.expert === null ? "var(--line)" : colour(row.expert));
@@ -110,7 +111,13 @@ async function send() {
       entry.answer.append(piece);
       keepInSight();
     };
-    await streamAnswer({ messages: sent, model: "auto", signal: mine.signal, onText, onKnown: (known) => showWho(entry, known) });
+    let requestId = null;
+    const onKnown = (known) => {
+      requestId = known.requestId;
+      showWho(entry, known);
+    };
+    await streamAnswer({ messages: sent, model: "auto", signal: mine.signal, onText, onKnown });
+    if (requestId && (await takesFeedback())) entry.answer.after(makeRating(requestId, entry.item.dataset.expert, preview.experts));
   } catch (error) {
     fail(entry, error, text, received);
   } finally {

@@ -116,6 +116,7 @@ function remove(name) {
   const dialog = find("confirm");
   setText(find("confirm-title"), `Remove ${name}?`);
   setText(find("confirm-text"), "Its prompts will go to the other experts. Requests in flight will finish.");
+  setText(find("confirm-yes"), "Remove");
   dialog.returnValue = "";
   dialog.onclose = async () => {
     if (dialog.returnValue !== "yes") return;

@@ -59,6 +59,7 @@ function readHeaders(known, headers) {
     }
   };
   const number = (header) => (headers.has(header) ? Number(headers.get(header)) : undefined);
+  known.requestId = headers.get("x-request-id");
   known.expert = name("x-ir3de-expert");
   known.decided = name("x-ir3de-decided");
   known.reason = name("x-ir3de-reason");
