@@ -2,7 +2,8 @@
 
 A router is fitted without one domain. Its traffic is drawn from the test prompts of the others: first the reference,
 then, for the new domain, 5 % of the prompts from the domain that it does not know. Detectors are those of the library.
-Their constants were chosen on training prompts alone: half of these for the fit, the other half as traffic.
+Their bounds and bets on words, pairs, experts and signs were chosen on training prompts alone: half of these for the
+fit, the other half as traffic. The length of the reference and the bets on numbers were not chosen again.
 """
 
 from __future__ import annotations
