@@ -85,6 +85,7 @@ COMMANDS = {  # every raw file beside the settings: what makes it, and the page 
     "living_compare-speed.json": ("ir3de bench living --data DIR --only compare-speed --save results", "compare.md"),
     "living_coverage.json": ("ir3de bench living --data DIR --only coverage --save results", "compare.md"),
     "living_drift.json": ("ir3de bench living --data DIR --only drift --save results", "drift.md"),
+    "living_scores.json": ("ir3de bench living --data DIR --only scores --save results", "learning.md"),
     "unknowns.json": ("ir3de bench unknowns --data DIR --save results/unknowns.json", "confidence.md"),
     "novelty.json": ("ir3de bench novelty --data DIR --save results/novelty.json", "confidence.md"),
     "outcome_routing.json": (
