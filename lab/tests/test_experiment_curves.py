@@ -94,6 +94,7 @@ def test_every_draw_fits_every_router_and_larger_ones_than_there_are_prompts_are
     assert all(one.fitted.route(["boil an egg in butter"]) == ["cooking"] for one in made if "ir3de" in one.name)
 
 
+@pytest.mark.nightly
 def test_every_strength_is_fitted_in_every_form_and_changes_the_scores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweeps, "STRENGTHS", (1e-2, 1e4))
     made = list(sweeps.strengths(TRAIN))

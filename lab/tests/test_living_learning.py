@@ -31,6 +31,7 @@ def test_a_stream_follows_its_seed_and_repeats_no_prompt(material: Material) -> 
     assert len(one.labelled) == 60 and 0 < wrong < 20
 
 
+@pytest.mark.nightly
 def test_the_figures_of_a_small_set(material: Material) -> None:
     learnt = learning.learn_stream(material, 0)
     assert learnt["suspicious"] == 0 and learnt["before"] - 5 <= learnt["learnt"] <= 100

@@ -179,6 +179,7 @@ def test_texts_for_which_the_teacher_has_no_expert_stay_out() -> None:
     assert not hashes & {hash_text(text) for text in foreign}
 
 
+@pytest.mark.nightly
 def test_tuning_with_a_teacher_replaces_what_an_earlier_one_taught() -> None:
     router = ir3de.Router.fit(FEW, scorer=Blend(), unlabelled=TRAFFIC[:80], teacher=oracle)
     before = router.teaching
