@@ -15,7 +15,7 @@ from ir3de.engines.engine import Counting
 from ir3de.fitting.consulting import USUAL_SHARE, ask_encoder, explain_text, route_texts, start_encoding
 from ir3de.fitting.domain_training import fit_domains
 from ir3de.fitting.domains import Domain, Gift, OutcomeRows, ScorerChoice, check_request, make_rules
-from ir3de.fitting.exchanging import ask_teacher, exchange
+from ir3de.fitting.exchanging import ask_proposals, ask_teacher, exchange
 from ir3de.fitting.facts import RouterFacts
 from ir3de.fitting.inputs import describe_domain, describe_domains, prepare_lesson, split_by_label
 from ir3de.fitting.loading import load_router
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ir3de.corpora import Labelled
     from ir3de.encoders import Encoder
     from ir3de.fitting.lessons import Lesson
+    from ir3de.fitting.proposals import Proposal
     from ir3de.fitting.teachers import TeacherChoice
     from ir3de.fitting.teaching import Taught
     from ir3de.fitting.tuning import Trial
@@ -232,6 +233,12 @@ class Router(RouterFacts):
     ) -> Taught:
         """What a teacher's labels of these texts would give each expert. The router stays as it is."""
         return ask_teacher(self._parts, unlabelled, teacher, answers)
+
+    def ask_proposals(
+        self, texts: Sequence[str], teacher: TeacherChoice | Lesson, *, answers: str | Path | None = None
+    ) -> list[Proposal | None]:
+        """The expert that a teacher names for each text, for a person to confirm; None where it has no answer."""
+        return ask_proposals(self._parts, texts, teacher, answers)
 
     def tune(
         self,

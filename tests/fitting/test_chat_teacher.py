@@ -17,6 +17,7 @@ from ir3de.corpora import examples
 from ir3de.errors import ArtifactError, InputError
 from ir3de.fitting.chat_teacher import ChatTeacher, _read_answer, read_name, write_instructions
 from ir3de.fitting.lessons import Lesson
+from ir3de.fitting.proposals import Proposal
 from ir3de.fitting.teachers import Class
 from ir3de.scorers import Logistic
 
@@ -109,6 +110,17 @@ def test_a_model_teaches(serve: Callable[[Behaviour], Chat], tmp_path: Path, mon
     assert "the first of all" in instructions and all(name in instructions for name in EXPERTS)
     again = ir3de.Router.fit(FEW, scorer=Logistic(), teacher=lesson, descriptions=about)
     assert len(chat.requests) == asked and again.statistics == router.statistics
+
+
+def test_a_model_proposes_for_the_texts_alone(serve: Callable[[Behaviour], Chat]) -> None:
+    """No labelled prompt is asked about: they are its examples. Its cost is named first."""
+    chat, costs = serve(right), list[dict[str, int]]()
+    texts = [TRAFFIC[0], TRAFFIC[50], TRAFFIC[100]]
+    lesson = Lesson(chat.teacher(), texts, confirm=costs.append)
+    found = ir3de.Router.fit(FEW).ask_proposals(texts, lesson)
+    assert found == [Proposal(TRUTH[text], None) for text in texts]
+    assert len(chat.requests) == 3 and [cost["requests"] for cost in costs] == [3]
+    assert FEW[next(iter(FEW))][0] in json.dumps(chat.requests[0], ensure_ascii=False)
 
 
 def test_overload_and_lost_connections_are_tried_again(serve: Callable[[Behaviour], Chat]) -> None:

@@ -51,13 +51,15 @@ class GivenTeacher:
             confirm=lambda cost: self._confirm(cost, out),
         )
 
-    def prepare_traffic(self, candidate_path: Path, out: Output) -> lib.lessons.Lesson | None:
-        """The same for the requests of a journal, which `learn` reads itself."""
+    def prepare_traffic(self, candidate_path: Path | None, out: Output) -> lib.lessons.Lesson | None:
+        """The same for the requests of a journal, which are read later. Without a path, only --answers keeps any."""
         if self.teacher is None:
             if self.answers:
                 raise click.UsageError("--answers is the file of a teacher's answers: add --teacher minilm-l6")
             return None
-        teacher, answers = lib.lessons.find_teacher(self.teacher), self.find_answers(candidate_path)
+        teacher, answers = lib.lessons.find_teacher(self.teacher), self.answers and self.answers.expanduser()
+        if candidate_path is not None:
+            answers = self.find_answers(candidate_path)
         return lib.lessons.Lesson(teacher, (), answers, confirm=lambda cost: self._confirm(cost, out))
 
     def find_answers(self, router_path: Path) -> Path:
@@ -72,7 +74,7 @@ class GivenTeacher:
             click.confirm("start?", default=True, abort=True, err=True)
 
     @contextmanager
-    def labelling(self, router_path: Path) -> Iterator[None]:
+    def labelling(self, router_path: Path | None) -> Iterator[None]:
         """Report what is kept when labelling is stopped. Answers under the usual name go once the router is saved."""
         try:
             yield
@@ -80,7 +82,7 @@ class GivenTeacher:
             if stopped.args:
                 click.echo(str(stopped), err=True)
             raise
-        if self and self.answers is None:
+        if self and self.answers is None and router_path is not None:
             self.find_answers(router_path).unlink(missing_ok=True)
 
 
@@ -117,6 +119,19 @@ _TRAFFIC = click.option(
     help="What labels requests without a label: a sentence encoder (minilm-l6, a folder, a hub id) or a chat "
     "endpoint, http://host/v1#model, whose key is in IR3DE_TEACHER_KEY.",
 )
+_PROPOSING = click.option(
+    "--teacher",
+    metavar="NAME",
+    help="What proposes labels: a sentence encoder (minilm-l6, a folder, a hub id) or a chat endpoint, "
+    "http://host/v1#model, whose key is in IR3DE_TEACHER_KEY.",
+)
+_PROPOSED = click.option(
+    "--answers",
+    metavar="PATH",
+    type=click.Path(path_type=Path),
+    help="File that keeps what the teacher answered, for the next time.",
+)
+proposing_options = gather_options("taught", _name_traffic, _PROPOSING, _PROPOSED, _YES)
 traffic_teacher_options = gather_options("taught", _name_traffic, _TRAFFIC, _ANSWERS, _YES)
 
 

@@ -15,6 +15,7 @@ from ir3de.statistics.contributions import Contribution
 
 if TYPE_CHECKING:
     from ir3de.fitting.lessons import Lesson
+    from ir3de.fitting.proposals import Proposal
     from ir3de.fitting.teachers import TeacherChoice
     from ir3de.fitting.teaching import Taught
 
@@ -46,10 +47,28 @@ def ask_teacher(
     parts: RouterParts, unlabelled: Iterable[Any], teacher: TeacherChoice | Lesson, answers: str | Path | None
 ) -> Taught:
     """What a teacher's labels of some texts would give each expert. The parts stay as they are."""
-    from ir3de.fitting.lessons import check_lesson
     from ir3de.fitting.teaching import find_taught
 
-    training, lesson = parts.training, check_lesson(unlabelled, teacher, answers)
+    training, lesson = _require_lesson(parts, unlabelled, teacher, answers)
+    return find_taught(parts, training.hold_out(parts), lesson, None)
+
+
+def ask_proposals(
+    parts: RouterParts, texts: Sequence[str], teacher: TeacherChoice | Lesson, answers: str | Path | None
+) -> list[Proposal | None]:
+    """The expert that a teacher names for each text."""
+    from ir3de.fitting.proposals import propose
+
+    _, lesson = _require_lesson(parts, texts, teacher, answers)
+    return propose(parts, texts, lesson)
+
+
+def _require_lesson(
+    parts: RouterParts, texts: Iterable[Any], teacher: TeacherChoice | Lesson, answers: str | Path | None
+) -> tuple[DomainTraining, Lesson]:
+    from ir3de.fitting.lessons import check_lesson
+
+    training, lesson = parts.training, check_lesson(texts, teacher, answers)
     if not isinstance(training, DomainTraining) or lesson is None:
         raise InputError("this router was fitted from outcomes: a teacher labels texts, and outcomes have scores")
-    return find_taught(parts, training.hold_out(parts), lesson, None)
+    return training, lesson

@@ -112,7 +112,7 @@ def find_taught(parts: RouterParts, held_out: HeldOut | None, lesson: Lesson, na
     """
     statistics, embedding, experts = parts.training.statistics(), parts.embedding(), parts.compiled.experts
     domains = list(statistics.values())
-    prompts = _Labelled.gather(experts, domains, embedding)
+    prompts = LabelledPrompts.gather(experts, domains, embedding)
     if held_out is None:
         raise InputError(
             "what a teacher brings is measured on labelled prompts that are held out, and none can be: give at least "
@@ -140,7 +140,7 @@ def find_taught(parts: RouterParts, held_out: HeldOut | None, lesson: Lesson, na
 
 
 @dataclass(frozen=True, eq=False)
-class _Labelled:
+class LabelledPrompts:
     """The labelled prompts that the teacher learns from."""
 
     texts: list[str]
@@ -149,7 +149,7 @@ class _Labelled:
     places: Indices  # in the samples
 
     @classmethod
-    def gather(cls, names: Sequence[str], domains: Sequence[Statistics], embedding: Embedding) -> _Labelled:
+    def gather(cls, names: Sequence[str], domains: Sequence[Statistics], embedding: Embedding) -> LabelledPrompts:
         samples = [own.sample for own in domains]
         if bare := [name for name, one in zip(names, samples, strict=True) if one is None or not one.labelled]:
             raise InputError(
@@ -182,16 +182,21 @@ class _Answers:
     asked_again: int = 0
 
 
-def _ask_all(lesson: Lesson, experts: tuple[str, ...], prompts: _Labelled, texts: list[str]) -> _Answers:
-    teacher, n = lesson.teacher, len(prompts.texts)
+def make_class(lesson: Lesson, experts: tuple[str, ...], prompts: LabelledPrompts) -> tuple[Class, int]:
+    """What the teacher may know of the experts, and how many prompts of each it gets as examples."""
     school = Class(experts, {name: about for name, about in lesson.descriptions.items() if name in experts})
+    if not isinstance(lesson.teacher, ChatTeacher):
+        return school, 0
+    each = max(1, min(3, MAX_EXAMPLES // len(experts)))
+    own = {name: [prompts.texts[at] for at in np.flatnonzero(prompts.experts == c)] for c, name in enumerate(experts)}
+    return with_examples(school, own, each), each
+
+
+def _ask_all(lesson: Lesson, experts: tuple[str, ...], prompts: LabelledPrompts, texts: list[str]) -> _Answers:
+    teacher, n = lesson.teacher, len(prompts.texts)
+    school, each = make_class(lesson, experts, prompts)
     asked = np.arange(n)
     if isinstance(teacher, ChatTeacher):
-        each = max(1, min(3, MAX_EXAMPLES // len(experts)))
-        own = {
-            name: [prompts.texts[at] for at in np.flatnonzero(prompts.experts == c)] for c, name in enumerate(experts)
-        }
-        school = with_examples(school, own, each)
         order = np.argsort(prompts.places, kind="stable")  # the first prompts of every expert are the examples
         asked = order[prompts.places[order] >= each][:MAX_NAMED]
         if lesson.confirm is not None:
@@ -225,7 +230,7 @@ def _find_near(labelled: Any, texts: Any) -> Flags:
 
 
 def _make_material(
-    prompts: _Labelled, ids: list[Any], answered: _Answers, domains: Sequence[Statistics], embedding: Embedding
+    prompts: LabelledPrompts, ids: list[Any], answered: _Answers, domains: Sequence[Statistics], embedding: Embedding
 ) -> Material:
     every = [*prompts.ids, *ids]
     lengths = np.array([len(one) for one in every], np.int64)
@@ -244,7 +249,7 @@ def _repeat(own: Statistics, times: int) -> Any:
     return own.sample.take(np.tile(np.arange(len(own.sample)), times))
 
 
-def _compare(prompts: _Labelled, held_out: HeldOut, verdict: Verdict) -> tuple[Flags, Flags]:
+def _compare(prompts: LabelledPrompts, held_out: HeldOut, verdict: Verdict) -> tuple[Flags, Flags]:
     """Which held-out prompts are routed right: by the router without the teacher, and with it."""
     right = held_out.evidence.argmax(axis=1) == held_out.experts
     both = zip(held_out.experts.tolist(), held_out.places.tolist(), right.tolist(), strict=True)

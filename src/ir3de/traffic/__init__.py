@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from ir3de.traffic.drift import Alarm, DriftMonitor, Observation, observe_record
     from ir3de.traffic.drift_report import describe_alarms
     from ir3de.traffic.journal import Journal, Selection
-    from ir3de.traffic.labelling import PromptToLabel, choose_prompts
+    from ir3de.traffic.labelling import PromptToLabel, choose_prompts, propose_labels
     from ir3de.traffic.learning import Forgetting, Learning, forget, learn
     from ir3de.traffic.new_domains import NewDomain, find_new_domains
     from ir3de.traffic.prices import Price
@@ -25,7 +25,7 @@ else:
             "drift_report": "describe_alarms",
             "comparison": "Comparison compare",
             "journal": "Journal Selection",
-            "labelling": "PromptToLabel choose_prompts",
+            "labelling": "PromptToLabel choose_prompts propose_labels",
             "learning": "Forgetting Learning forget learn",
             "prices": "Price",
             "new_domains": "NewDomain find_new_domains",
@@ -67,5 +67,6 @@ __all__ = [
     "learn_scores",
     "name_author",
     "observe_record",
+    "propose_labels",
     "run_test",
 ]

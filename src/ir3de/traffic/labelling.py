@@ -8,16 +8,23 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ir3de.errors import InputError
 from ir3de.router import Router
+from ir3de.traffic.journal import Journal
+from ir3de.traffic.labels import read_text
 from ir3de.traffic.records import Ids, JournalPrompt, TrafficRecord
+
+if TYPE_CHECKING:
+    from ir3de.fitting.lessons import Lesson
+    from ir3de.fitting.proposals import Proposal
+    from ir3de.fitting.teachers import TeacherChoice
 
 MAX_PROMPTS = 20_000  # the last ones of a journal: time grows with them
 NEIGHBOURS = 10
@@ -114,6 +121,31 @@ def choose_prompts(router: Router, records: Iterable[TrafficRecord], count: int)
         )
         for place in spread(vectors, worth, count)
     ]  # fmt: skip
+
+
+def propose_labels(
+    router: Router, journal: Journal, chosen: Sequence[PromptToLabel], teacher: TeacherChoice | Lesson
+) -> list[Proposal | None]:
+    """A teacher's proposal for each prompt, for a person to confirm; None where it has none. Nothing is written."""
+    from ir3de.fitting.lessons import Lesson
+
+    records = [journal.find(one.request) for one in chosen]
+    texts = [None if record is None else read_text(record, router) for record in records]
+    readable = [text for text in texts if text is not None]
+    if not readable:
+        raise InputError(
+            "the teacher can read none of these prompts: the order of their tokens was not kept. `feedback.keep` in "
+            "the gateway's configuration names what is kept; label without a teacher"
+        )
+    given = replace(teacher, texts=readable) if isinstance(teacher, Lesson) else teacher
+    found = router.ask_proposals(readable, given)
+    if not any(found):
+        raise InputError(
+            f"the teacher names an expert for none of these {len(readable):,} prompts: label without a teacher, or "
+            "name another one"
+        )
+    proposals = iter(found)
+    return [None if text is None else next(proposals) for text in texts]
 
 
 def _find_margin(prompt: KnownPrompt) -> float:

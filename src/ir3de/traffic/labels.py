@@ -106,13 +106,21 @@ def read_unlabelled(journal: Journal, router: Router) -> list[str]:
     """
     found: list[str] = []
     for record in journal.read():
-        kept = record.prompt
-        if kept is None or kept.keep == "statistics" or any(one.expert is not None for one in record.feedback):
-            continue
-        text, ids = _choose_turn(kept, router)
-        if len(ids) and int(ids.max()) < router.embedding.vocabulary_size:
-            found.append(router.tokenizer.decode_batch([ids])[0] if text is None else text)
+        text = None if any(one.expert is not None for one in record.feedback) else read_text(record, router)
+        if text is not None:
+            found.append(text)
     return found
+
+
+def read_text(record: TrafficRecord, router: Router) -> str | None:
+    """The text that a label of the request would be about; None if the order of its tokens was not kept."""
+    kept = record.prompt
+    if kept is None or kept.keep == "statistics":
+        return None
+    text, ids = _choose_turn(kept, router)
+    if not len(ids) or int(ids.max()) >= router.embedding.vocabulary_size:
+        return None
+    return router.tokenizer.decode_batch([ids])[0] if text is None else text
 
 
 def read_prompt(record: TrafficRecord, router: Router, left_out: LeftOut, labels: int) -> Label | None:
