@@ -47,8 +47,8 @@ def label(
     the prompts alone. --new-domains groups the prompts that fit no expert.
 
     With --teacher, an encoder or a language model proposes an expert for each prompt. Return confirms the proposal, a
-    number overrules it. What is written is the person's label: a proposal that nobody confirms writes nothing. The end
-    shows how often the teacher was right.
+    number overrules it. What is written is the person's label: a proposal alone writes nothing. The end shows how
+    often the teacher was right.
 
     \b
     Example:
