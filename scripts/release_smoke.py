@@ -131,6 +131,10 @@ GATEWAY_FEATURES: dict[str, Callable[[Environment], None]] = {
         import xllamacpp
         from ir3de_gateway import local_model
         """),
+    "envoy": _try_command("ir3de ext-proc --help"),
+    "litellm": _try_python("""
+        import ir3de_gateway.litellm
+        """),
     "otel": _try_python("""
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.trace import TracerProvider

@@ -44,6 +44,7 @@ def test_a_mask_hides_the_other_pairs_of_its_case() -> None:
         cover({"a": "1", "b": "1", "c": "1"}, 0, [frozenset({("b", "1"), ("c", "1")})])
 
 
+@pytest.mark.nightly
 def test_the_laws_hold_in_all_cases() -> None:
     campaign = cross(SEED)
     assert campaign.inputs == len(list_cases(SEED)) and campaign.accepted > campaign.inputs // 3

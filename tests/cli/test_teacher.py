@@ -51,6 +51,7 @@ def test_fit_reports_what_the_teacher_brought(data: Path) -> None:
     assert (router.teaching is not None) == found["is_used"]
 
 
+@pytest.mark.nightly
 def test_answers_under_a_given_name_stay(data: Path) -> None:
     run(*call(data, "--answers", data / "kept.jsonl", "--quiet"))
     kept = (data / "kept.jsonl").read_bytes()
@@ -59,6 +60,7 @@ def test_answers_under_a_given_name_stay(data: Path) -> None:
     assert (data / "kept.jsonl").read_bytes() == kept
 
 
+@pytest.mark.nightly
 def test_add_and_tune_take_a_teacher(data: Path) -> None:
     taught = ("--unlabelled", data / "traffic.txt", "--teacher", data / "tiny")
     (data / "cooking.txt").write_text("How long do I boil an egg?\nA recipe for bread, please.\nBake a cake.")

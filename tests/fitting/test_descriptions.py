@@ -157,6 +157,7 @@ def test_a_router_from_outcomes_takes_no_description() -> None:
 
 
 @pytest.mark.usefixtures("plain_terminal")
+@pytest.mark.nightly
 def test_describe_on_the_command_line(tmp_path: Path, law_file: Path, router: Path) -> None:
     said = run_json("fit", tmp_path / "r", f"law={law_file}", "cooking", "--describe", f"cooking={WORDS}", *quick())
     assert [(one["name"], one["description"]) for one in said["counted"]] == [("law", None), ("cooking", WORDS)]

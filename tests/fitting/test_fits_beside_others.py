@@ -74,6 +74,7 @@ def fork_while_a_fit_solves() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.nightly
 def test_a_process_forks_while_a_fit_solves() -> None:
     script = "import warnings; warnings.simplefilter('ignore'); import test_fits_beside_others as own; "
     command = [sys.executable, "-c", script + "own.fork_while_a_fit_solves()"]

@@ -128,6 +128,7 @@ def test_a_taught_contribution_can_be_given_to_a_router_elsewhere(taught: ir3de.
         other.merge(name, own[0])
 
 
+@pytest.mark.nightly
 def test_only_people_are_held_out_and_the_proof_counts_them_alone(taught: ir3de.Router, plain: ir3de.Router) -> None:
     assert len(taught.route_kept()) == len(plain.route_kept()) == sum(map(len, FEW.values()))
     more = {name: texts[:20] for name, texts in EXPERTS.items()}

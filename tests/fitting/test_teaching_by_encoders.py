@@ -18,6 +18,7 @@ FEW = {name: texts[:5] for name, texts in EXPERTS.items()}
 TRAFFIC = [text for texts in EXPERTS.values() for text in texts[5:60]]
 
 
+@pytest.mark.nightly
 def test_an_encoder_teaches_from_a_file_and_its_vectors_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

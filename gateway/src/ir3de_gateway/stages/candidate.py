@@ -21,7 +21,7 @@ MAX_OPENING_CHARS = 4_096  # of a conversation's first turn, which names it if t
 def settle(received: Received, live: Choice, routed: Routed, other: Choice | None) -> Choice:
     """The choice that serves: the live router's, or that of the candidate. The record gets both decisions.
 
-    `routed` is the candidate's decision, and `other` its choice; None if no expert may answer then.
+    `routed` is the candidate's decision, and `other` its choice; None in shadow, and if no expert may answer then.
     """
     accepted, snapshot = received.accepted, received.accepted.snapshot
     candidate, config, record = snapshot.candidate, snapshot.config.routing.candidate, accepted.progress.record
@@ -32,7 +32,7 @@ def settle(received: Received, live: Choice, routed: Routed, other: Choice | Non
         record.session or f"\n{received.prompt.opening[:MAX_OPENING_CHARS]}", record.key
     )
     count = accepted.gateway.observer.metrics.candidate.count
-    if other is None or config.mode == "shadow" or not _differ(live, other):
+    if other is None or not _differ(live, other):
         count("agree" if decided == live.decided else "live")
         return live
     if draw_number(candidate.digest.encode(), record.conversation, "") < config.share:

@@ -78,9 +78,10 @@ async def _try_candidate(received: Received, live: Choice, candidate: Snapshot) 
     accepted, _, model, controls, prompt, _ = received
     try:
         routed = await _route_first(received, candidate) or route_prompt(candidate, prompt, controls)
-        other = None
-        with suppress(ApiError):  # no expert may answer
-            other = choose_expert(candidate, model, prompt, controls, accepted.gateway.pins, routed)
+        config, other = accepted.snapshot.config.routing.candidate, None
+        if config is not None and config.mode == "canary":
+            with suppress(ApiError):  # no expert may answer
+                other = choose_expert(candidate, model, prompt, controls, accepted.gateway.pins, routed)
         return settle(received, live, routed, other)
     except Exception as error:
         accepted.gateway.observer.metrics.candidate.count_failure(error)
