@@ -203,6 +203,8 @@ def _describe_admin() -> dict[str, Schema]:
     configured = _parameter("query", "router", {"enum": ["configured"]}, "Serve the configured router.")
     last = _parameter("query", "last", {"type": "integer", "minimum": 1, "maximum": 10_000, "default": 100}, "Lines.")
     many = _parameter("query", "n", {"type": "integer", "minimum": 1, "maximum": 200, "default": 20}, "How many.")
+    listed = _parameter("query", "limit", {"type": "integer", "minimum": 1, "maximum": 200, "default": 50}, "How many.")
+    before = _parameter("query", "before", {"type": "integer", "minimum": 1}, "Those before: `older` of an answer.")
     labelled = _parameter("path", "id", _STRING, "The request with the prompt.")
     why = _parameter("query", "why", _STRING, "The reason, for the history.")
     of = "by number, or the beginning of its digest"
@@ -232,6 +234,7 @@ def _describe_admin() -> dict[str, Schema]:
             "delete": change("End its trial.", admin.Candidate, why),
         },
         "/admin/candidate/promote": {"post": change("Put the candidate live.", admin.Router, body=Promotion)},
+        "/admin/requests": {"get": show("The last requests, newest first.", admin.RoutedRequestList, listed, before)},
         "/admin/drift": {"get": show("The changes of the traffic, in words, and shares in windows.", admin.Drift)},
         "/admin/labels/next": {"get": show("The prompts whose labels would help most.", s.AnyObject, many)},
         "/admin/labels/domains": {"get": show("Groups of prompts that fit no expert.", s.AnyObject)},

@@ -190,6 +190,58 @@ class Candidate(OpenModel):
     ended: CandidateEnd | None = None
 
 
+class GivenFeedback(OpenModel):
+    """What an author thinks of an answer."""
+
+    author: str
+    time: float
+    expert: str | None
+    score: float | None
+    comment: str
+
+
+class RoutedRequest(OpenModel):
+    """A routed request, as the journal has it."""
+
+    object: Literal["request"]
+    request_id: str
+    time: float
+    """Seconds since 1970."""
+    key: str
+    """The name of the client's key; empty if it has none."""
+    decided: str | None
+    served: str
+    """The expert that answered; empty if none did."""
+    confidence: float | None
+    expected_score: float | None
+    """Instead of the confidence, if an outcome router decided."""
+    why: str
+    status: Count
+    seconds: float | None
+    completion_tokens: Count | None
+    cost: float | None
+    text: str | None
+    """The beginning of the last turn; null unless the journal keeps texts."""
+    turns: Count
+    """Turns of the user that are kept as texts."""
+    feedback: list[GivenFeedback]
+
+
+class RoutedRequestList(OpenModel):
+    """Routed requests, newest first."""
+
+    object: Literal["list"]
+    data: list[RoutedRequest]
+    older: Count | None
+    """The value of `before` for the requests before these; null if there are none."""
+    keep: Literal["text", "tokens", "statistics"]
+    """What the journal keeps of a prompt."""
+    author: str
+    """Whose feedback the caller gives with the same token or key."""
+    experts: list[str]
+    """Experts that feedback may name."""
+
+
 class DriftChange(OpenModel):
     """Alarms that came together."""
 

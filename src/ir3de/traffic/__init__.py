@@ -8,13 +8,14 @@ if TYPE_CHECKING:
     from ir3de.traffic.comparison import Comparison, compare
     from ir3de.traffic.drift import Alarm, DriftMonitor, Observation, observe_record
     from ir3de.traffic.drift_report import describe_alarms
-    from ir3de.traffic.journal import Journal, Selection
+    from ir3de.traffic.journal import Journal
     from ir3de.traffic.labelling import PromptToLabel, choose_prompts, propose_labels
     from ir3de.traffic.learning import Forgetting, Learning, forget, learn
     from ir3de.traffic.new_domains import NewDomain, find_new_domains
     from ir3de.traffic.prices import Price
     from ir3de.traffic.records import ADMIN, Feedback, JournalPrompt, TrafficRecord, name_author
     from ir3de.traffic.score_learning import ScoreLearning, learn_scores
+    from ir3de.traffic.selection import Selection
     from ir3de.traffic.sequential import LABEL_PREFIX, SequentialTest, TrialReport, run_test
     from ir3de.traffic.sources import Source, SourcePattern
 else:
@@ -24,13 +25,14 @@ else:
             "drift": "Alarm DriftMonitor Observation observe_record",
             "drift_report": "describe_alarms",
             "comparison": "Comparison compare",
-            "journal": "Journal Selection",
+            "journal": "Journal",
             "labelling": "PromptToLabel choose_prompts propose_labels",
             "learning": "Forgetting Learning forget learn",
             "prices": "Price",
             "new_domains": "NewDomain find_new_domains",
             "records": "ADMIN Feedback JournalPrompt TrafficRecord name_author",
             "score_learning": "ScoreLearning learn_scores",
+            "selection": "Selection",
             "sequential": "LABEL_PREFIX SequentialTest TrialReport run_test",
             "sources": "Source SourcePattern",
         },

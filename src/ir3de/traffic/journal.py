@@ -14,7 +14,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, fields
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from ir3de import files
 from ir3de.errors import ArtifactError, InputError, VersionError, name_upgrade
 from ir3de.files.database import close_with, open_database
 from ir3de.traffic.records import Feedback, JournalPrompt, TrafficRecord
+from ir3de.traffic.selection import ALL, Selection
 
 JOURNAL_FILE = "journal.sqlite"
 FEEDBACK_FOLDER = "feedback"  # in the state folder of a gateway, unless another one is named
@@ -30,6 +31,7 @@ VERSION = 1
 APPLICATION_ID = 0x49523344  # "IR3D": what SQLite writes into the file's header
 READ_ROWS = 2_000  # fetched at a time
 WAIT_MS = 5_000  # for another process that writes
+LARGEST_NUMBER = 2**63 - 1  # of a row in SQLite
 
 _COLUMNS = ("id", "response", "time", "key", "router", "decided", "served")
 _SCHEMA = (
@@ -46,42 +48,6 @@ _DETAILS = tuple(one.name for one in fields(TrafficRecord) if one.name not in (*
 _DEFAULTS = tuple(one.default for one in fields(TrafficRecord) if one.name in _DETAILS)
 _get_columns, _get_details = attrgetter(*_COLUMNS), attrgetter(*_DETAILS)
 _INSERT = f"INSERT INTO requests ({', '.join(_COLUMNS)}, details, keep, prompt) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-
-
-@dataclass(frozen=True)
-class Selection:
-    """Which requests are meant. All of its conditions hold together.
-
-    >>> Selection(key="alice", since=1_760_000_000.0).build_where()
-    ('key = ? AND time >= ?', ['alice', 1760000000.0])
-    """
-
-    key: str | None = None  # of these clients' requests
-    author: str | None = None  # with feedback of this author
-    since: float | None = None  # seconds since 1970
-    until: float | None = None
-    has_feedback: bool = False
-    router: str | None = None  # which the router of this hash decided
-    candidate: str | None = None  # on which the candidate router of this hash decided
-    disagrees: bool = False  # of these, where it named another expert than the live router
-
-    def build_where(self) -> tuple[str, list[Any]]:
-        """The condition in SQL, and its values."""
-        tried = "json_extract(details, '$.candidate') = ?"
-        times = (("time >= ?", self.since), ("time < ?", self.until))
-        given = (("key = ?", self.key), *times, ("router = ?", self.router), (tried, self.candidate))
-        parts = [(text, value) for text, value in given if value is not None]
-        if self.author is not None:
-            parts.append(("number IN (SELECT request FROM feedback WHERE author = ?)", self.author))
-        where = [text for text, _ in parts]
-        if self.has_feedback:
-            where.append("number IN (SELECT request FROM feedback)")
-        if self.disagrees:
-            where.append("json_extract(details, '$.candidate_expert') IS NOT decided")
-        return " AND ".join(where) or "1", [value for _, value in parts]
-
-
-ALL = Selection()
 
 
 class Journal:
@@ -202,20 +168,31 @@ class Journal:
             query = "SELECT count(*), max(number) FROM requests WHERE number > ?"
             many, last = self._database.execute(query, (number,)).fetchone()
             step = max(-(-many // most), 1)
-            query = f"SELECT number, {', '.join(_COLUMNS)}, details, keep, prompt FROM requests WHERE number > ? "
-            rows = self._database.execute(f"{query} AND number % ? = 0 ORDER BY number", (number, step)).fetchall()
-            given = self._read_feedback(rows[0][0], rows[-1][0]) if rows else {}
-        found = []
-        for own, *row in rows:
-            with suppress(ArtifactError):  # `read` reports damaged ones
-                found.append(self._from_row(row, given.get(own, ())))
-        return last or number, found
+            rows = self._select("number > ? AND number % ? = 0 ORDER BY number", number, step)
+        return last or number, self._from_rows(rows)
 
-    def read_last(self, most: int) -> list[TrafficRecord]:
-        """The last requests, in the order of their arrival."""
+    def read_before(self, number: int | None, most: int) -> tuple[int, list[TrafficRecord]]:
+        """The last requests before that one, or of all, in the order of their arrival; and the number of the first.
+
+        If there are fewer than `most`, nothing is before them, and the number is 0.
+        """
         with self._explain("read"):
-            last = self._find_last()
-        return self.read_after(max(last - most, 0), most)[1]
+            rows = self._select("number < ? ORDER BY number DESC LIMIT ?", number or LARGEST_NUMBER, most)[::-1]
+        return rows[0][0] if len(rows) == most else 0, self._from_rows(rows)
+
+    def _select(self, where: str, *values: int) -> list[Any]:
+        query = f"SELECT number, {', '.join(_COLUMNS)}, details, keep, prompt FROM requests WHERE {where}"
+        return self._database.execute(query, values).fetchall()
+
+    def _from_rows(self, rows: Sequence[Any]) -> list[TrafficRecord]:
+        """The requests of rows in ascending order, without damaged ones, which `read` reports."""
+        found = []
+        with self._explain("read"):
+            given = self._read_feedback(rows[0][0], rows[-1][0]) if rows else {}
+        for number, *row in rows:
+            with suppress(ArtifactError):
+                found.append(self._from_row(row, given.get(number, ())))
+        return found
 
     def _find_last(self) -> int:
         (last,) = self._database.execute("SELECT max(number) FROM requests").fetchone()

@@ -19,8 +19,9 @@ from ir3de.statistics.contributions import Contribution
 from ir3de.statistics.counting import count, count_ids, count_unordered_ids
 from ir3de.statistics.domain import Statistics
 from ir3de.statistics.sample import FULL_TRUST, TAUGHT
-from ir3de.traffic.journal import Journal, Selection
+from ir3de.traffic.journal import Journal
 from ir3de.traffic.records import Ids, JournalPrompt, Keep, TrafficRecord
+from ir3de.traffic.selection import Selection
 from ir3de.traffic.sources import Source, clean_name, find_day
 
 MIN_TURN_TOKENS = 8  # of a turn that stands on its own, where only its token ids are kept

@@ -20,7 +20,7 @@ from ir3de.fitting.domains import ScorerChoice
 from ir3de.fitting.teaching_report import Teaching
 from ir3de.router import Router
 from ir3de.statistics.contributions import Contribution
-from ir3de.traffic.journal import Journal, Selection
+from ir3de.traffic.journal import Journal
 from ir3de.traffic.labels import (
     Contradiction,
     Label,
@@ -33,6 +33,7 @@ from ir3de.traffic.labels import (
 from ir3de.traffic.plausibility import Verdict, judge_labels
 from ir3de.traffic.records import name_author
 from ir3de.traffic.scores import ScoreSummary, summarise_scores
+from ir3de.traffic.selection import Selection
 from ir3de.traffic.sources import Source, SourcePattern, find_feedback, group_ids
 from ir3de.traffic.taught_traffic import is_taught_traffic, teach_traffic
 

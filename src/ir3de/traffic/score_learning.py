@@ -18,11 +18,12 @@ from ir3de.statistics.outcomes import FOLDS, fold
 from ir3de.statistics.scored_traffic import ScoredRequest, count_scores, make_score_contribution
 from ir3de.traffic.comparison import compare
 from ir3de.traffic.estimates import ScoreEstimate
-from ir3de.traffic.journal import Journal, Selection
+from ir3de.traffic.journal import Journal
 from ir3de.traffic.labels import Label, LeftOut, is_content_held_out, read_prompt
 from ir3de.traffic.learning import MIN_PROOF_PROMPTS, make_plan
 from ir3de.traffic.records import TrafficRecord
 from ir3de.traffic.scores import ScoreSummary, summarise_scores
+from ir3de.traffic.selection import Selection
 from ir3de.traffic.sources import Source, clean_name, find_day, find_feedback, group_ids
 
 MAX_SCORES = 50  # of a source for an expert: the first ones count

@@ -10,7 +10,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from ir3de.traffic.journal import Journal, Selection
+from ir3de.traffic.journal import Journal
+from ir3de.traffic.selection import Selection
 
 
 @dataclass(frozen=True)

@@ -136,6 +136,14 @@ class JournalWriter:
             found = self._open().find(request_id, key=key)
         return None if found is None or found.time < self._find_oldest() else found
 
+    def read_before(self, number: int | None, most: int) -> tuple[int, list[TrafficRecord]]:
+        """The last requests before that one, or of all, as `Journal.read_before`; without those that are too old."""
+        self.flush()
+        with self._lock:
+            first, found = self._open().read_before(number, most)
+        oldest = self._find_oldest()
+        return first, [one for one in found if one.time >= oldest]
+
     def put_feedback(self, request_id: str, feedback: Feedback, key: str | None) -> None:
         """Write feedback. When this returns, it is on the disk."""
         with self._lock:
