@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +15,10 @@ import pytest
 from ir3de.traffic import DriftMonitor, Journal, JournalPrompt, Selection, TrafficRecord
 from ir3de_gateway.feedback import drift_watch
 from ir3de_gateway.feedback.drift_watch import DriftWatch, read_report
+from ir3de_gateway.store.workers import create_worker_folder
 from ir3de_gateway.telemetry.counts import Counts, DriftMetrics
 from raw_sockets import ask
-from running_gateway import TEXTS, running, small_router
+from running_gateway import TEXTS, Running, running, small_router
 
 TOKEN = {"authorization": "Bearer root"}
 
@@ -140,3 +145,28 @@ def test_the_endpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert get(f"/admin/labels/{request}", method="DELETE").json["deleted"] is True
     with running(tmp_path / "off") as gateway:
         assert get("/admin/drift").json["error"]["code"] == "feedback_off"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="workers share no numbers on Windows")
+def test_of_two_workers_one_looks_and_after_its_end_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each request is counted once, and both workers report the same."""
+    monkeypatch.setenv("IR3DE_ADMIN_TOKEN", "root")
+    monkeypatch.setattr("ir3de_gateway.gateway.LOOK_INTERVAL_S", 1e6)  # they look when the test says so
+    options: Any = {"server": {"workers": 2}, "feedback": {"folder": str(tmp_path / "kept")}}
+
+    def look(*workers: Running) -> list[tuple[int, bool]]:
+        """What each worker reports after all have looked twice, and whether it has a monitor."""
+        for one in (*workers, *workers):
+            asyncio.run(one.gateway.look_for_drift())
+        counts = [ask(one.url, path="/admin/drift", **TOKEN).json["prompts"] for one in workers]
+        return [(count, one.gateway._drift is not None) for count, one in zip(counts, workers, strict=True)]
+
+    with create_worker_folder(), ExitStack() as ends:
+        first = ends.enter_context(running(tmp_path / "first", **options))
+        with running(tmp_path / "second", **options) as second:
+            digest = second.gateway.live.snapshot.digest
+            append(tmp_path / "kept", [replace(one, router=digest) for one in make_records(0, 30)])
+            assert look(second, first) == [(30, False), (30, True)]
+            ends.close()
+            append(tmp_path / "kept", [replace(one, router=digest) for one in make_records(1, 10)])
+            assert look(second) == [(40, True)]  # it goes on where the first one was
