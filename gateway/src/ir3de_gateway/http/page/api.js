@@ -47,8 +47,8 @@ export const keys = {
 
 keys.takeFromAddress(); // before the first request
 
-export async function request(path, { method = "GET", body, signal, headers = {} } = {}) {
-  const secret = path.startsWith("admin/") ? keys.admin : (path === "metrics" && keys.admin) || keys.api;
+export async function request(path, { method = "GET", body, signal, headers = {}, asAdmin = path.startsWith("admin/") } = {}) {
+  const secret = asAdmin ? keys.admin : (path === "metrics" && keys.admin) || keys.api;
   const sent = { ...headers };
   if (secret) sent.authorization = `Bearer ${secret}`;
   if (body !== undefined) sent["content-type"] = "application/json";

@@ -5,6 +5,7 @@ import { histogram, rateChart } from "./charts.js";
 import { colour, named } from "./colors.js";
 import { find, make, milliseconds, number, percent, setText, showNotice } from "./dom.js";
 import { parseMetrics, subtractMetrics, summarise, sumOf } from "./metrics.js";
+import { showRequests } from "./requests.js";
 
 const POLL_MS = 2_000;
 const BACKGROUND_POLL_MS = 10_000; // while another view or another tab is shown
@@ -132,6 +133,7 @@ export const traffic = {
   show() {
     isShown = true;
     poll();
+    showRequests();
   },
   hide() {
     isShown = false;
