@@ -96,11 +96,12 @@ def test_strange_requests_are_listed_too(tmp_path: Path) -> None:
         ask(gateway.url, chat("Is my contract void \ud83d?"), x_request_id="half")
         half = {"request_id": "half", "score": 1, "comment": "\ud83d"}
         assert ask(gateway.url, half, "/v1/feedback").status == 400  # it cannot be kept
-        assert ask(gateway.url, path="/admin/labels/next", **ROOT).status == 200
         rows = {row["request_id"]: row for row in listed(gateway).json["data"]}
+        asked = ask(gateway.url, path="/admin/labels/next", **ROOT).json["data"]
     assert list(rows) == ["half", "no", "gone", "long"]
     assert (len(rows["long"]["text"]), rows["long"]["turns"]) == (2_000, 2)
-    assert rows["half"]["text"].startswith("Is my contract void ")
+    assert rows["half"]["text"] == "Is my contract void ??"
+    assert [one["text"] for one in asked if one["request"] == "half"] == ["Is my contract void ??"]
     assert (rows["no"]["served"], rows["gone"]["feedback"][0]["expert"]) == ("", "physics")
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from ir3de.errors import IR3DEError
@@ -244,7 +244,10 @@ def _find_row(rows: list[dict[str, Any]], name: str) -> dict[str, Any]:
 
 
 def respond(administration: Administration, body: dict[str, Any], *, status: int = 200) -> Response:
-    return JSONResponse(body, status, {"etag": administration.etag, "cache-control": "no-store"})
+    """JSON in UTF-8. Half a character, which prompts in the journal may have, becomes a question mark."""
+    content = json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode(errors="replace")
+    headers = {"etag": administration.etag, "cache-control": "no-store"}
+    return Response(content, status, headers, "application/json")
 
 
 routes = [

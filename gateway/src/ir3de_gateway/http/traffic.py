@@ -15,7 +15,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ir3de.embedding.normalisation import replace_lone_surrogates
 from ir3de.errors import InputError, IR3DEError
 from ir3de.traffic import (
     ADMIN,
@@ -27,7 +26,6 @@ from ir3de.traffic import (
     find_new_domains,
     name_author,
 )
-from ir3de.traffic.journal import LARGEST_NUMBER
 from ir3de_gateway.admin.routes import get_administration, read, respond
 from ir3de_gateway.api_errors import ApiError
 from ir3de_gateway.config.experts import Part
@@ -37,6 +35,7 @@ from ir3de_gateway.feedback.writer import JournalWriter
 LAST_REQUESTS = 5_000  # among which prompts are chosen: time grows with their square
 PROMPTS, MAX_PROMPTS = 20, 200
 LISTED, MAX_LISTED = 50, 200  # requests
+LARGEST_NUMBER = 2**63 - 1  # of a request in the journal
 SHOWN_CHARS = 2_000  # of a prompt in the list
 EXAMPLES = 5  # of a new domain
 
@@ -155,7 +154,7 @@ def _describe_request(record: TrafficRecord) -> dict[str, Any]:
         "seconds": record.seconds,
         "completion_tokens": record.completion_tokens,
         "cost": record.cost,
-        "text": replace_lone_surrogates(turns[-1][:SHOWN_CHARS]) if turns else None,
+        "text": turns[-1][:SHOWN_CHARS] if turns else None,
         "turns": len(turns),
         "feedback": [asdict(one) for one in record.feedback],
     }
