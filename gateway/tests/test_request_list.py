@@ -10,7 +10,8 @@ import pytest
 
 from client_keys import bearer, key, write_keys
 from ir3de.traffic import Feedback, Journal, JournalPrompt, Selection, TrafficRecord
-from raw_sockets import Got, ask, chat
+from ir3de_gateway.store.workers import create_worker_folder
+from raw_sockets import Got, ask, chat, eventually
 from running_gateway import QUESTIONS, TEXTS, Running, running
 
 ROOT = {"authorization": "Bearer root"}
@@ -81,6 +82,15 @@ def test_no_text_is_listed_where_none_is_kept(tmp_path: Path, keep: str) -> None
     (row,) = got.json["data"]
     assert (row["text"], row["turns"], got.json["keep"]) == (None, 0, keep)
     assert b"contract" not in got.body
+
+
+def test_the_requests_of_all_workers_are_listed_by_each(tmp_path: Path) -> None:
+    options: Any = {"server": {"workers": 2}, "feedback": {"folder": str(tmp_path / "kept")}}
+    one = running(tmp_path / "one", **options)
+    with create_worker_folder(), one as first, running(tmp_path / "other", **options) as second:
+        asked = {ask(worker.url, LAW).headers["x-request-id"] for worker in (first, second)}
+        for worker in (first, second):
+            assert eventually(lambda: set(name_all(listed(worker).json)) == asked)  # noqa: B023 - it is called now
 
 
 def test_strange_requests_are_listed_too(tmp_path: Path) -> None:

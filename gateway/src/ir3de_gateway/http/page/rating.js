@@ -7,8 +7,12 @@ const MAX_COMMENT_CHARS = 2_000;
 
 let known = null;
 
-// Whether the gateway keeps feedback; asked once.
-export const takesFeedback = () => (known ??= requestJSON("version").then((found) => Boolean(found.feedback), () => false));
+// Whether the gateway keeps feedback; asked until it was answered.
+export const takesFeedback = () =>
+  (known ??= requestJSON("version").then(
+    (found) => Boolean(found.feedback),
+    () => Boolean((known = null)),
+  ));
 
 const has = ({ score, expert }) => Number.isFinite(score) || Boolean(expert); // a comment alone is no feedback
 
