@@ -16,7 +16,7 @@ from api_answers import EVERYTHING, serving, tell_all
 from demo_router import chosen_demo_router
 from ir3de import Conversation
 from ir3de.corpora import examples, read_rows
-from ir3de.evaluation.replay import replay_log
+from ir3de.traffic import DecisionLog, compare
 from ir3de_gateway.app import create_app
 from ir3de_gateway.config.document import Config
 from ir3de_gateway.gateway import Gateway
@@ -241,10 +241,10 @@ def test_the_demo_s_router_keeps_a_landlord_in_law_and_knows_what_it_does_not_kn
             ask_all([foreign], out_of_domain="refuse")
 
 
-# logs and replay ------------------------------------------------------------------------------------------------------
+# logs, routed again ---------------------------------------------------------------------------------------------------
 
 
-def test_logged_chats_are_replayed_as_they_were_routed(tmp_path: Path) -> None:
+def test_logged_chats_are_routed_again_as_they_were_routed(tmp_path: Path) -> None:
     logs = {name: str(tmp_path / f"{name}.jsonl") for name in ("access", "decisions")}
     long = "<system-reminder>egg</system-reminder>Is the contract void?\n\n" + "Boil an egg. " * 3_000
     with serving(tmp_path, logs={**logs, "prompts": True}) as gateway:
@@ -257,11 +257,11 @@ def test_logged_chats_are_replayed_as_they_were_routed(tmp_path: Path) -> None:
     assert [line.get("chat") for line in lines[:4]] == [line.get("chat") for line in access[:4]] == REASONS
     assert [line.get("turns") for line in lines[:2]] == [None, [LANDLORD, FOLLOW_UP]]
     assert "reminder" not in lines[4]["turns"][0] and len(json.dumps(lines[5])) < 110_000
-    report = replay_log(small_router(), read_rows([logs["decisions"]]))
-    assert (report.prompts, report.agreement) == (6, 1.0)
-    assert report.confidence_after == pytest.approx(report.confidence_before, abs=1e-6)
-    alone = replay_log(small_router(), [{**line, "turns": None} for line in lines])
-    assert alone.agreement < 1
+    found = compare(None, small_router(), DecisionLog(read_rows([logs["decisions"]])))
+    assert (found.requests, found.agreement.value) == (6, 1.0) and found.confidence is not None
+    assert found.confidence.candidate == pytest.approx(found.confidence.live, abs=1e-5)
+    alone = compare(None, small_router(), DecisionLog([{**line, "turns": None} for line in lines]))
+    assert alone.agreement.value < 1
 
 
 # several workers, and another start -----------------------------------------------------------------------------------

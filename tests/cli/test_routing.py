@@ -299,8 +299,6 @@ def test_eval_refuses_unknown_prompts_that_are_none(fitted: Path, tmp_path: Path
     assert "empty.txt: no prompt to evaluate: give --unknown at least one" in empty
     missing = complaint("eval", fitted, law, "--unknown", tmp_path / "missing.txt")
     assert "missing.txt" in missing and "no such file" in missing
-    refused = wrong_call("eval", fitted, "--replay", LAW, "--unknown", LAW)
-    assert "--unknown cannot be combined with --replay" in refused
 
 
 def test_eval_shows_what_fits_nobody(fitted: Path, tmp_path: Path) -> None:

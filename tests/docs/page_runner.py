@@ -27,7 +27,7 @@ GATEWAY = re.compile(r"(http://)?(127\.0\.0\.1|localhost):8100")
 SHELL = re.compile(r"[|<>;`]|\$\(|(?<!\\)\$[A-Z]")
 SERVING = {
     "clients", "contributions", "conversations", "deploying", "gateway", "local-experts", "observability", "outcomes",
-    "page", "replay",
+    "page",
 }  # fmt: skip
 # Started for real by the tests named here, with the models and the browser that they need
 RUN_ELSEWHERE = {"serve --demo": ("gateway/tests/test_local.py", "demo(")}

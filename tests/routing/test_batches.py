@@ -14,11 +14,11 @@ from demo_router import demo_router
 from ir3de import AllTokens, Average, EntropyTopK, Router
 from ir3de.evaluation.accuracy import evaluate
 from ir3de.evaluation.outcomes import evaluate_outcomes, measure_order
-from ir3de.evaluation.replay import replay_log
 from ir3de.evaluation.threshold import calibrate_confidence, calibrate_threshold
 from ir3de.policies import Policy
 from ir3de.scorers import Blend
 from ir3de.scorers.logistic import Logistic
+from ir3de.traffic import DecisionLog, compare
 from laws import EVERY_SCORER, SELECTORS, STRANGE, shown
 
 MOST = 70  # prompts: longer than any vector of a processor, and its rest
@@ -120,10 +120,13 @@ def test_figures_of_outcomes_and_logs_are_the_same_in_every_batch_and_order(
     gaps = [(draw.choice([0.0, draw.random()]), (draw.random(), draw.random() / 2)) for _ in range(MOST)]
 
     def measure(some: Sequence[Any], others: Sequence[Any], pairs: Sequence[Any]) -> tuple[object, ...]:
-        return evaluate_outcomes(router, some), replay_log(labelled, others), measure_order(*zip(*pairs, strict=True))
+        logged = DecisionLog(others)
+        found = compare(None, labelled, logged, prices=logged.prices)
+        return evaluate_outcomes(router, some), found, measure_order(*zip(*pairs, strict=True))
 
     expected = measure(rows, log, gaps)
     arranged = (arrange(own, lengths) for own in (rows, log, gaps))
     for (length, some), (_, others), (_, pairs) in zip(*arranged, strict=True):
         monkeypatch.setattr(ir3de.evaluation.prompts, "BATCH_PROMPTS", length)
+        monkeypatch.setattr(ir3de.traffic.columns, "BATCH_REQUESTS", length)
         assert measure(some, others, pairs) == expected, length

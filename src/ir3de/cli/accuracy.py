@@ -1,4 +1,4 @@
-"""Accuracy on a terminal: recall by expert, confusions, calibration, coverage, robustness, and replayed traffic."""
+"""Accuracy on a terminal: recall by expert, confusions, calibration, coverage and robustness."""
 
 from __future__ import annotations
 
@@ -165,43 +165,3 @@ def prompts_table(rows: Sequence[Document], keys: Sequence[str], titles: Sequenc
         value = row["reason"] if row["abstained"] else value
         shown.add_row(*(row[key] or NONE_FITS for key in keys), value, one_line(row["text"], max(20, width - 48)))
     return shown
-
-
-# replayed traffic ---------------------------------------------------------------------------------------------------
-
-
-def view_replay(report: Document, out: Output) -> Iterator[Block]:
-    """A candidate router compared with what a gateway served."""
-    rest = f" as decided, {percent(report['served_agreement'])} as served, {report['prompts']:,} prompts"
-    skipped = f", {report['without_text']:,} rows without text left out" if report["without_text"] else ""
-    yield Result(line(("agreement ", ""), (percent(report["agreement"]), "bold"), (rest + skipped, FAINT)))
-    counts, sides = ("before", "kept", "lost", "gained", "after"), ("decided", "candidate")
-    changes = list(report["changes"].items())
-    if split_rows(changes)[1]:
-        changes.sort(key=lambda item: -(item[1]["lost"] + item[1]["gained"]))
-    rows = [(name, *(f"{change[key]:,}" for key in counts)) for name, change in changes]
-    yield from ("", short_table("expert", *counts, right=counts, rows=rows, what="the most changes first; "))
-    yield heading("Moves")
-    yield matrix_table(report["experts"], report["matrix"], out.console.width, sides, room=out.table_width)
-    yield from ("", *_compare_values(report))
-    if report["moved"]:
-        yield heading("Moved", "the most confident first")
-        yield prompts_table(report["moved"], ("before", "expert"), sides, out.console.width)
-
-
-def _compare_values(report: Document) -> Iterator[Block]:
-    """Confidence, abstentions and costs before and after."""
-    if report["confidence_before"] is not None:
-        means = f"{percent(report['confidence_before'])} → {percent(report['confidence_after'])} on average"
-        more, less = report["more_confident"], report["less_confident"]
-        clearly = f"; clearly higher for {more:,} prompts, clearly lower for {less:,}"
-        yield line(("Confidence  ", "bold"), (means, ""), (clearly, FAINT))
-    if report["expected_score_before"] is not None:
-        means = f"{report['expected_score_before']:.3f} → {report['expected_score_after']:.3f} on average"
-        yield line(("Expected score  ", "bold"), (means, ""))
-    counts = f"{report['abstained_before']:,} → {report['abstained_after']:,}"
-    yield line(("Abstained  ", "bold"), (counts, ""), (f"; {report['abstained_both']:,} of them both times", FAINT))
-    if (costs := report["costs"]) is not None:
-        spent = f"{costs['served']:.6g} → {costs['candidate']:.6g}"
-        whose = f"; {costs['prompts']:,} of {report['prompts']:,} prompts have known tokens and prices of both experts"
-        yield line(("Cost  ", "bold"), (spent, ""), (f"{whose}, for answers of the same length", FAINT))

@@ -55,6 +55,22 @@ def _list_figures(found: Any) -> Iterator[Sequence[Block]]:
         if cost.month is not None:
             volume = f"{found.requests / found.days * 30.44:,.0f} requests a month"
             yield "saving a month", "", "", *_write_saving(cost.month, 1.0), line((volume, FAINT))
+    yield from _list_decisions(found)
+
+
+def _list_decisions(found: Any) -> Iterator[Sequence[Block]]:
+    """Figures of the decisions alone, which need no feedback. They have no interval: nothing is estimated."""
+    yield "as served", *map(percent, found.as_served), "", "", line(("the expert that answered then", FAINT))
+    live, candidate, both = (f"{number:,}" for number in found.abstained)
+    yield "abstained", live, candidate, "", "", line((f"{both} on both sides", FAINT))
+    for name, change, write in (("confidence", found.confidence, percent), ("expectation", found.expectation, _round)):
+        if change is not None:
+            counts = f"clearly higher for {change.higher:,} requests, lower for {change.lower:,}"
+            yield name, write(change.live), write(change.candidate), "", "", line((counts, FAINT))
+
+
+def _round(value: float) -> str:
+    return f"{value:.3f}"
 
 
 def _write_shares(figure: Any) -> Iterator[Block]:

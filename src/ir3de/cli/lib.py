@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ir3de.corpora import examples, labelled, labels, repeats
     from ir3de.embedding import copies, huggingface, multilingual, readers
     from ir3de.engines import shards
-    from ir3de.evaluation import accuracy, frontier, intervals, prompts, proof, replay, report, threshold
+    from ir3de.evaluation import accuracy, frontier, intervals, prompts, proof, report, threshold
     from ir3de.files import formats, ledger, router_folder, sources, streams
     from ir3de.fitting import domains, lessons, outcomes, saving
     from ir3de.routing import explanation, html
@@ -43,7 +43,7 @@ PACKAGES = {
     ".corpora": "examples labelled labels repeats",
     ".embedding": "copies huggingface multilingual readers",
     ".engines": "shards",
-    ".evaluation": "accuracy frontier intervals prompts proof replay report threshold",
+    ".evaluation": "accuracy frontier intervals prompts proof report threshold",
     ".files": "formats ledger router_folder sources streams",
     ".fitting": "domains lessons outcomes saving",
     ".routing": "explanation html",

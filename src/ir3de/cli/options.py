@@ -312,7 +312,7 @@ def or_outcomes(instead: Callable[..., None], *also: str) -> Callable[[Function]
         )
         @wraps(function)
         def command(*args: Any, outcomes: Sequence[str], score_field: str | None, **kwargs: Any) -> Any:
-            if outcomes and not kwargs.get("logs"):
+            if outcomes:
                 check_clashes("--outcomes", accepted)
                 given = GivenOutcomes(outcomes, score_field or "scores", kwargs["texts"].field)
                 lib.corpora.total_bytes(outcomes)  # a misspelt path is found first
@@ -321,7 +321,7 @@ def or_outcomes(instead: Callable[..., None], *also: str) -> Callable[[Function]
                 raise click.UsageError(
                     "--score-field belongs to --outcomes: leave it out, or name rows with --outcomes"
                 )
-            if not (kwargs["domains"] or kwargs.get("logs")):
+            if not kwargs["domains"]:
                 raise click.UsageError(f"{MISSING_DOMAINS}, or models' scores with --outcomes")
             return function(*args, **kwargs)
 

@@ -1,4 +1,4 @@
-"""How well a router does: accuracy, proof on held-out prompts, robustness, cost, replayed traffic, thresholds."""
+"""How well a router does: accuracy, proof on held-out prompts, robustness, cost, thresholds."""
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     )
     from ir3de.evaluation.proof import Abstentions, ConfusedPair, Contender, CurvePoint, Proof
     from ir3de.evaluation.proving import prove
-    from ir3de.evaluation.replay import ReplayReport, replay_log
     from ir3de.evaluation.threshold import (
         HeldOut,
         RoutedPrompt,
@@ -63,7 +62,6 @@ else:
             "measure_order",
             "proof": "Abstentions ConfusedPair Contender CurvePoint Proof",
             "proving": "prove",
-            "replay": "ReplayReport replay_log",
             "threshold": "HeldOut RoutedPrompt Threshold ThresholdCalibration calibrate_confidence calibrate_threshold "
             "count_needed_prompts fit_confidence pick_threshold route_held_out score_held_out",
             "verification": "Check verify",
@@ -82,11 +80,11 @@ __all__ = [
     "Abstentions", "Advice", "Case", "ChangeReport", "Check", "ConfusedPair", "Contender", "CostQuality",
     "CoveragePoint", "CurvePoint", "DroppedWords", "Estimate", "FirstTokens", "Frontier", "FrontierPoint",
     "HeldOut", "Help", "Mixed", "MovedPrompt", "OutcomeReport", "Outcomes", "Perturbation", "Proof", "ReliabilityBin",
-    "ReplayReport", "Report", "RobustnessReport", "RoutedPrompt", "RouterFigures", "ShareCalibration", "Shrinkage",
+    "Report", "RobustnessReport", "RoutedPrompt", "RouterFigures", "ShareCalibration", "Shrinkage",
     "StrongWeakReport", "Threshold", "ThresholdCalibration", "Trial", "Typos", "UnknownReport", "Wrapped", "advise",
     "calibrate_confidence", "calibrate_strong_share", "calibrate_threshold", "collect_outcomes", "compute_frontier",
     "count_needed_prompts", "evaluate", "evaluate_outcomes", "fit_confidence", "measure_change", "measure_frontier",
-    "measure_order", "measure_robustness", "pick_threshold", "prove", "replay_log", "route_held_out",
+    "measure_order", "measure_robustness", "pick_threshold", "prove", "route_held_out",
     "score_held_out", "verify",
 ]  # fmt: skip
 

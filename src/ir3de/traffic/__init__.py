@@ -6,6 +6,7 @@ from ir3de.files.package import export_lazily
 
 if TYPE_CHECKING:
     from ir3de.traffic.comparison import Comparison, compare
+    from ir3de.traffic.decision_log import DecisionLog
     from ir3de.traffic.drift import Alarm, DriftMonitor, Observation, observe_record
     from ir3de.traffic.drift_report import describe_alarms
     from ir3de.traffic.journal import Journal
@@ -22,6 +23,7 @@ else:
     __getattr__, __dir__ = export_lazily(
         __name__,
         {
+            "decision_log": "DecisionLog",
             "drift": "Alarm DriftMonitor Observation observe_record",
             "drift_report": "describe_alarms",
             "comparison": "Comparison compare",
@@ -43,6 +45,7 @@ __all__ = [
     "LABEL_PREFIX",
     "Alarm",
     "Comparison",
+    "DecisionLog",
     "DriftMonitor",
     "Feedback",
     "Forgetting",

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,8 @@ SECONDS_PER_DAY = 86_400
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
+Sureness: TypeAlias = tuple[float | None, float | None]  # confidence, expected score
+Pairs: TypeAlias = list[tuple[float, float]]  # of the two sides
 
 
 @dataclass(frozen=True)
@@ -32,12 +34,12 @@ class Choice:
     expert: str
     abstained: bool = False
     decision: Decision | None = None
-    logged_confidence: float | None = None
+    logged: Sureness = (None, None)
 
     @property
-    def confidence(self) -> float | None:
-        """It takes longer than the decision itself, so it is asked for where the sides differ."""
-        return self.logged_confidence if self.decision is None else self.decision.confidence
+    def sureness(self) -> Sureness:
+        """The confidence, or the expected score of an outcome router."""
+        return self.logged if self.decision is None else (self.decision.confidence, self.decision.expected_score)
 
 
 @dataclass
@@ -53,7 +55,7 @@ class Columns:
     conversations: list[str] = field(default_factory=list)
     tokens: list[tuple[float, float, float]] = field(default_factory=list)  # read anew, from the cache, written; nan
     costs: list[float] = field(default_factory=list)  # nan if unknown
-    confidence: list[tuple[float, float]] = field(default_factory=list)  # of moved requests, where both are known
+    sureness: tuple[Pairs, Pairs] = field(default_factory=lambda: ([], []))  # where both sides have it
     labels: dict[int, str] = field(default_factory=dict)  # by the place of the request
     scores: dict[int, float] = field(default_factory=dict)
     propensity: dict[int, float] = field(default_factory=dict)  # of scored requests
@@ -89,12 +91,11 @@ class Columns:
         abstained = live.abstained, candidate.abstained
         self.counts.update(abstained_live=abstained[0], abstained_candidate=abstained[1], abstained_both=all(abstained))
         self._add_feedback(place, record, choices)
-        if live.expert != candidate.expert:
-            sure = live.confidence, candidate.confidence
-            if sure[0] is not None and sure[1] is not None:
-                self.confidence.append((sure[0], sure[1]))
-            if reader is not None:
-                self.shown[place] = reader.read(record.prompt)[:MAX_SHOWN_CHARS]
+        for pairs, one, other in zip(self.sureness, live.sureness, candidate.sureness, strict=True):
+            if one is not None and other is not None:
+                pairs.append((one, other))
+        if live.expert != candidate.expert and reader is not None:
+            self.shown[place] = reader.read(record.prompt)[:MAX_SHOWN_CHARS]
 
     def _add_feedback(self, place: int, record: TrafficRecord, choices: tuple[Choice, Choice]) -> None:
         if labels := {one.expert for one in record.feedback if one.expert is not None}:
@@ -158,7 +159,10 @@ def _choose(
     if isinstance(side, FixedExpert):
         return [Choice(side.name)] * len(records)
     if isinstance(side, Log):
-        return [Choice(find_logged_expert(one), one.abstained, None, one.confidence) for one in records]
+        return [
+            Choice(find_logged_expert(one), one.abstained, None, (one.confidence, one.expected_score))
+            for one in records
+        ]
     assert reader is not None
     found: list[Choice | None] = []
     for routed in reader.route(side, [one.prompt for one in records if one.prompt is not None]):

@@ -13,7 +13,7 @@ from ir3de.errors import InputError
 from ir3de.evaluation.intervals import Estimate
 from ir3de.router import Router
 from ir3de.traffic import estimates
-from ir3de.traffic.columns import SECONDS_PER_DAY, Columns, Floats, Indices, collect_columns, renumber, write_day
+from ir3de.traffic.columns import SECONDS_PER_DAY, Columns, Floats, Indices, Pairs, collect_columns, renumber, write_day
 from ir3de.traffic.comparison_costs import compare_costs
 from ir3de.traffic.comparison_report import (
     AccuracyComparison,
@@ -22,6 +22,7 @@ from ir3de.traffic.comparison_report import (
     ExpertShare,
     Move,
     ScoreComparison,
+    SurenessChange,
 )
 from ir3de.traffic.prices import Price
 from ir3de.traffic.records import TrafficRecord
@@ -31,6 +32,7 @@ from ir3de.traffic.verdict import judge, list_unknown
 __all__ = ["Comparison", "compare"]
 
 EXAMPLES = 10
+CLEAR_CHANGE = 0.1  # of a confidence; smaller ones are not counted
 
 
 def compare(
@@ -108,7 +110,7 @@ def _measure(columns: Columns, prices: Mapping[str, Price], names: tuple[str, st
     score, scored = _compare_scores(columns, chosen, clusters)
     cost, costs = compare_costs(columns, prices, chosen, clusters)
     first, last = min(columns.times), max(columns.times)
-    means = np.array(columns.confidence).mean(axis=0).round(6).tolist() if columns.confidence else None
+    confidence, expectation = map(_compare_sureness, columns.sureness)
     return Comparison(
         names=names,
         experts=experts,
@@ -121,7 +123,8 @@ def _measure(columns: Columns, prices: Mapping[str, Price], names: tuple[str, st
         agreement=estimates.find_share(same, clusters) or Estimate(float(same.mean()), 0.0, 1.0),
         as_decided=(float((chosen[0] == logged).mean()), float((chosen[1] == logged).mean())),
         as_served=(float((chosen[0] == served).mean()), float((chosen[1] == served).mean())),
-        confidence=None if means is None else (means[0], means[1]),
+        confidence=confidence,
+        expectation=expectation,
         abstained=(counts["abstained_live"], counts["abstained_candidate"], counts["abstained_both"]),
         shares=_count_shares(experts, chosen),
         moves=_count_moves(experts, chosen, labelled, costs),
@@ -133,6 +136,15 @@ def _measure(columns: Columns, prices: Mapping[str, Price], names: tuple[str, st
         verdict=(),
         unknown=(),
     )
+
+
+def _compare_sureness(pairs: Pairs) -> SurenessChange | None:
+    if not pairs:
+        return None
+    live, candidate = (round(math.fsum(own) / len(pairs), 6) for own in zip(*pairs, strict=True))
+    changes = [other - one for one, other in pairs]
+    higher = sum(change > CLEAR_CHANGE for change in changes)
+    return SurenessChange(len(pairs), live, candidate, higher, sum(change < -CLEAR_CHANGE for change in changes))
 
 
 def _count_shares(experts: tuple[str, ...], chosen: tuple[Indices, Indices]) -> tuple[ExpertShare, ...]:

@@ -24,6 +24,17 @@ class Move:
 
 
 @dataclass(frozen=True)
+class SurenessChange:
+    """How sure each side is, over the requests for which both say so."""
+
+    requests: int
+    live: float  # means
+    candidate: float
+    higher: int  # requests of which the candidate is surer, by more than a tenth
+    lower: int
+
+
+@dataclass(frozen=True)
 class ExpertShare:
     """How many of the requests an expert gets from each side."""
 
@@ -104,7 +115,8 @@ class Comparison(JSONReport):
     agreement: Estimate
     as_decided: tuple[float, float]  # how often each side agrees with what was decided
     as_served: tuple[float, float]  # and with the expert that answered
-    confidence: tuple[float, float] | None  # means over the moved requests, where both sides have one
+    confidence: SurenessChange | None  # None where a side has none
+    expectation: SurenessChange | None  # the same of outcome routers: the score that they expect of their choice
     abstained: tuple[int, int, int]  # by the live router, by the candidate, by both
     shares: tuple[ExpertShare, ...]
     moves: tuple[Move, ...]  # the most frequent first

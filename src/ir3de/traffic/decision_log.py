@@ -8,13 +8,32 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from ir3de.errors import InputError
+from ir3de.errors import InputError, IR3DEError
 from ir3de.traffic.prices import Price
 from ir3de.traffic.records import JournalPrompt, TrafficRecord
 
 _NUMBERS = ("confidence", "expected_score", "in_domain", "seconds", "cost")
 _COUNTS = ("prompt_tokens", "cached_tokens", "completion_tokens")
 _TEXTS = ("key", "router", "why", "arm", "conversation")
+MAX_DAMAGED_LINES = 1_000  # a file with more is not a decision log
+
+
+@dataclass
+class DamagedLines:
+    """Lines that could not be read: counted up to a limit, the first one remembered."""
+
+    most: int = MAX_DAMAGED_LINES
+    lines: int = 0
+    first: str = ""
+
+    def __call__(self, error: IR3DEError) -> None:
+        self.first = self.first or str(error)
+        self.lines += 1
+        if self.lines > self.most:
+            raise InputError(
+                f"more than {self.most:,} lines are damaged or not decisions: name a log that `logs.decisions` of the "
+                f"gateway's configuration wrote. The first one is {self.first}"
+            )
 
 
 @dataclass
@@ -22,7 +41,7 @@ class DecisionLog:
     """The rows of a decision log, which are records of traffic, and the prices that they name."""
 
     rows: Iterable[Mapping[str, object]]
-    on_damage: Callable[[InputError], None]
+    on_damage: Callable[[InputError], None] = field(default_factory=DamagedLines)
     prices: dict[str, Price] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[TrafficRecord]:

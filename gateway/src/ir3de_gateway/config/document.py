@@ -189,9 +189,9 @@ class Logs(Part):
     format: Literal["auto", "json", "text"] = "auto"
     """How the access log is written: json for programs, text for people; auto is text on a terminal, json elsewhere."""
     decisions: FilePath | None = None
-    """The decision log, one JSON line per routed request, for `ir3de eval --replay`: a file."""
+    """The decision log, one JSON line per routed request, for `ir3de compare`: a file."""
     prompts: bool = False
-    """Whether the decision log has the routed text; replaying needs it."""
+    """Whether the decision log has the routed text; `ir3de compare` needs it."""
     level: Literal["debug", "info", "warning", "error"] = "info"
     """Level of the messages on standard error; IR3DE_LOG_LEVEL overrides it."""
 

@@ -107,7 +107,7 @@ def compare(
     candidate_path = second or first
     candidate = weigh(load_router(candidate_path), weights)
     shown = (names, _name(candidate_path, first if second else None))
-    damage = lib.replay.DamagedLines()
+    damage = lib.decision_log.DamagedLines()
     with ExitStack() as bars:
         traffic = _Traffic(sources, damage, given, out, bars)
         records = _select(traffic, since, until)

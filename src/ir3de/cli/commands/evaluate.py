@@ -1,9 +1,9 @@
-"""eval: measure a router on prompts whose experts are known, on models' scores, or on logged traffic."""
+"""eval: measure a router on prompts whose experts are known, or on models' scores."""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
@@ -19,7 +19,7 @@ from ir3de.cli.counting import check_sources, holdout_option
 from ir3de.cli.domains import DomainTexts, GivenDomains, given_domains, read_prompts
 from ir3de.cli.formats import line
 from ir3de.cli.outcomes import GivenOutcomes, view_outcomes
-from ir3de.cli.output import Block, Output, Result, heading, reading
+from ir3de.cli.output import Block, Output, Result, heading
 from ir3de.cli.plots import draw_frontier, draw_reliability, parse_plot_path, require_matplotlib, view_frontier
 from ir3de.cli.saving import load_router
 from ir3de.errors import InputError
@@ -30,7 +30,6 @@ MEASURE_INSTEAD = (
     "Measure on prompts that were kept aside (`ir3de fit … --holdout 0.2`), or read the proof that `ir3de fit` prints"
 )
 NEAREST = "where none fits, the nearest expert counts"
-REPLAY_ACCEPTS = ("router_path", "logs", "wanted", "weights", "as_json", "quiet")
 
 
 class SurestDecisions:
@@ -73,27 +72,9 @@ def evaluate_outcomes(
     out.show(report, view_outcomes(report))
 
 
-def evaluate_replay(
-    router_path: Path, logs: Sequence[str], wanted: int, weights: Mapping[str, float], out: Output
-) -> None:
-    """eval --replay: route the prompts of the logs again and compare."""
-    options.check_clashes("--replay", REPLAY_ACCEPTS)
-    total = lib.corpora.total_bytes(logs)  # a misspelt path is found first
-    router = weigh(load_router(router_path), weights)
-    damage, surest = lib.replay.DamagedLines(), SurestDecisions(wanted)
-
-    def record(row: lib.replay.LoggedDecision, decision: ir3de.Decision) -> None:
-        then = {"text": row.text, "before": row.expert, "served": row.served}
-        values = {"confidence_before": row.confidence, "expected_score_before": row.expected_score}
-        surest.add(decision, lambda: {**then, **values, **decision.to_dict()})
-
-    with reading(out, "replay", total) as on_bytes:
-        logged = lib.corpora.read_rows(logs, on_bytes=on_bytes, on_damage=damage)
-        found = lib.evaluation.replay_log(router, logged, damage=damage, on_move=record if wanted else None)
-    report = {**found.to_dict(), "damaged": damage.lines, "moved": surest.rows}
-    if damage.lines:
-        out.warn(f"{damage.lines:,} lines are damaged or not decisions and were skipped. {damage.first}")
-    out.show(report, accuracy.view_replay(report, out))
+def _refuse_replay(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        raise click.UsageError(f"eval has no --replay any more: use `ir3de compare ROUTER --from {value}`")
 
 
 @click.command("eval")
@@ -101,7 +82,7 @@ def evaluate_replay(
 @given_domains
 @options.reading_options
 @options.number_option(
-    "--errors", "wanted", least=0, default=0, help="List N prompts that went wrong, or moved; the surest first."
+    "--errors", "wanted", least=0, default=0, help="List N prompts that went wrong; the surest first."
 )
 @click.option(
     "--robustness", is_flag=True, help="Also route the prompts with typos, cut, mixed…; holds all prompts in memory."
@@ -131,13 +112,7 @@ def evaluate_replay(
 )
 @once_weight_option
 @options.output_options
-@click.option(
-    "--replay",
-    "logs",
-    multiple=True,
-    metavar="LOG",
-    help="Compare with the decision log of a gateway instead of NAME=PATH; may be repeated.",
-)
+@click.option("--replay", hidden=True, expose_value=False, callback=_refuse_replay)
 @options.pair_options
 @options.or_outcomes(evaluate_outcomes, "weights", "strong", "weak")
 def evaluate(
@@ -152,7 +127,6 @@ def evaluate(
     frontier: bool,
     frontier_plot: Path | None,
     weights: Mapping[str, float],
-    logs: tuple[str, ...],
     pair: options.StrongOptions,
     out: Output,
 ) -> None:
@@ -168,9 +142,8 @@ def evaluate(
     quality at each mean cost per prompt, compared with random mixes, single experts and an oracle.
 
     --outcomes compares the mean score of the chosen models with the best single model, an oracle and random choice; for
-    two models it also shows the effect of each share of calls of the strong one (APGR, CPT). --replay shows which
-    prompts of a gateway's decision log would go to another expert; the log needs `logs.decisions` and `logs.prompts` in
-    the gateway's configuration.
+    two models it also shows the effect of each share of calls of the strong one (APGR, CPT). `ir3de compare`
+    measures on logged traffic.
 
     \b
     Examples:
@@ -180,13 +153,9 @@ def evaluate(
       ir3de eval router maths=maths-test.jsonl law=law-test.jsonl --robustness
       ir3de eval router maths=maths-test.jsonl law=law-test.jsonl --frontier-plot frontier.png
       ir3de eval router --outcomes answers-test.jsonl
-      ir3de eval candidate --replay decisions.jsonl --errors 10
     """
     if any(pair.names.values()):
         raise click.UsageError("--strong and --weak belong to --outcomes: leave them out, or name rows with --outcomes")
-    if logs:
-        evaluate_replay(router_path, logs, wanted, weights, out)
-        return
     if plot or frontier_plot:
         require_matplotlib()
     if robustness:
