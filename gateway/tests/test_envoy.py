@@ -13,7 +13,6 @@ import pytest
 from running_gateway import QUESTIONS
 
 pytest.importorskip("grpc_health")
-pytest.importorskip("envoy.service.ext_proc.v3")
 
 from envoy_process import Envoy, find_envoy, read, run_envoy
 from free_ports import find_free_port

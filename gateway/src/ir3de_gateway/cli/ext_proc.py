@@ -58,8 +58,8 @@ def ext_proc(
       ir3de ext-proc --router router
       ir3de ext-proc --router router --listen 0.0.0.0:9002 --rewrite-model --model law=llama-law-8b
     """
-    if find_spec("grpc_health") is None or find_spec("envoy") is None:
-        raise MissingExtraError("xds-protos", "envoy", "an external processor of Envoy", "ir3de-gateway")
+    if find_spec("grpc_health") is None:
+        raise MissingExtraError("grpcio-health-checking", "envoy", "an external processor of Envoy", "ir3de-gateway")
     from ir3de_gateway.integrations.decider import Decider, Settings
     from ir3de_gateway.integrations.ext_proc import Rules
     from ir3de_gateway.integrations.ext_proc_server import serve

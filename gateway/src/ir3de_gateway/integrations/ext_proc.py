@@ -11,28 +11,23 @@ import logging
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Protocol
+from typing import Any, Protocol
 
-from envoy.config.core.v3.base_pb2 import HeaderValue, HeaderValueOption
-from envoy.extensions.filters.http.ext_proc.v3.processing_mode_pb2 import ProcessingMode
-from envoy.service.ext_proc.v3 import external_processor_pb2 as api
-from envoy.service.ext_proc.v3.external_processor_pb2_grpc import ExternalProcessorServicer
-from envoy.type.v3.http_status_pb2 import HttpStatus
-from google.protobuf.struct_pb2 import Struct
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from ir3de_gateway.api_errors import ApiError
+from ir3de_gateway.integrations import envoy_messages as api
 from ir3de_gateway.integrations.decider import Decider, Verdict, build_error_headers, find_wire
 from ir3de_gateway.requests.client import build_too_large_error, check_head
 from ir3de_gateway.requests.json_body import JsonBody, read_json
 from ir3de_gateway.wire.formats import WireFormat
 
+Message = Any  # of `envoy_messages`, whose classes are made when they are imported
 NAMESPACE = "ir3de"  # of the dynamic metadata
 OWN_PREFIX = "x-ir3de-"  # headers that only this processor may set: routes depend on them
 PIECE_BYTES = 62_000  # of a body that is sent back in pieces: Envoy takes up to 64 KiB of a message
 ROUTE_BUCKETS = (1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 5e-2, 0.1)
 
-_OVERWRITE = HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD
 _log = logging.getLogger("ir3de.gateway")
 
 
@@ -76,7 +71,7 @@ class Exchange:
     shown: Sequence[tuple[str, bytes]] = ()  # the headers that its answer gets
 
 
-class Processor(ExternalProcessorServicer):  # type: ignore[misc]
+class Processor:
     """Envoy's service `ExternalProcessor`."""
 
     def __init__(self, decider: Decider, rules: Rules, metrics: Metrics | None = None) -> None:
@@ -84,15 +79,15 @@ class Processor(ExternalProcessorServicer):  # type: ignore[misc]
         self._has_warned = False
 
     async def Process(  # noqa: N802 - Envoy's name
-        self, request_iterator: AsyncIterator[api.ProcessingRequest], context: object
-    ) -> AsyncIterator[api.ProcessingResponse]:
+        self, request_iterator: AsyncIterator[Message], context: object
+    ) -> AsyncIterator[Message]:
         """Answer the messages of one request, in their order."""
         exchange = Exchange()
         async for message in request_iterator:
             if message.HasField("protocol_config"):
-                exchange.is_duplex = message.protocol_config.request_body_mode == ProcessingMode.FULL_DUPLEX_STREAMED
+                exchange.is_duplex = message.protocol_config.request_body_mode == api.FULL_DUPLEX_STREAMED
                 self._check_mode(message.protocol_config.request_body_mode)
-            kind = message.WhichOneof("request")
+            kind = message.WhichOneof("kind")
             if kind == "request_headers":
                 found = self._take_head(exchange, message.request_headers)
             elif kind == "request_body":
@@ -108,7 +103,7 @@ class Processor(ExternalProcessorServicer):  # type: ignore[misc]
 
     # a request -------------------------------------------------------------------------------------------------------
 
-    def _take_head(self, exchange: Exchange, head: api.HttpHeaders) -> list[api.ProcessingResponse]:
+    def _take_head(self, exchange: Exchange, head: Message) -> list[Message]:
         headers = {one.key: one.raw_value or one.value.encode() for one in head.headers.headers}
         exchange.removed = tuple(name for name in headers if name.startswith(OWN_PREFIX) or name == self._rules.header)
         wire = find_wire(headers.get(":path", b"").decode("latin-1")) if headers.get(":method") == b"POST" else None
@@ -123,7 +118,7 @@ class Processor(ExternalProcessorServicer):  # type: ignore[misc]
         exchange.waits = True
         return [] if exchange.is_duplex else [_answer_head(exchange, ())]
 
-    async def _take_body(self, exchange: Exchange, body: api.HttpBody) -> AsyncIterator[api.ProcessingResponse]:
+    async def _take_body(self, exchange: Exchange, body: Message) -> AsyncIterator[Message]:
         if not exchange.waits:  # it is not routed, or was decided on
             yield _answer_piece(exchange, body.body, is_last=body.end_of_stream)
             return
@@ -134,15 +129,13 @@ class Processor(ExternalProcessorServicer):  # type: ignore[misc]
         async for answer in self._decide(exchange, is_too_large=is_too_large, is_last=body.end_of_stream):
             yield answer
 
-    async def _take_trailers(self, exchange: Exchange) -> AsyncIterator[api.ProcessingResponse]:
+    async def _take_trailers(self, exchange: Exchange) -> AsyncIterator[Message]:
         if exchange.waits and exchange.is_duplex:  # they end the body
             async for answer in self._decide(exchange, is_too_large=False, is_last=False):
                 yield answer
         yield api.ProcessingResponse(request_trailers=api.TrailersResponse())
 
-    async def _decide(
-        self, exchange: Exchange, *, is_too_large: bool, is_last: bool
-    ) -> AsyncIterator[api.ProcessingResponse]:
+    async def _decide(self, exchange: Exchange, *, is_too_large: bool, is_last: bool) -> AsyncIterator[Message]:
         """The answer to the head, if it waits, and to the body."""
         exchange.waits, started = False, perf_counter()
         answer_first = _answer_head if exchange.is_duplex else _answer_body
@@ -167,7 +160,7 @@ class Processor(ExternalProcessorServicer):  # type: ignore[misc]
             for piece in _cut(exchange, content, is_last=is_last):
                 yield piece
 
-    def _apply(self, exchange: Exchange, verdict: Verdict, answer: Answer, body: JsonBody) -> api.ProcessingResponse:
+    def _apply(self, exchange: Exchange, verdict: Verdict, answer: Answer, body: JsonBody) -> Message:
         self._metrics.requests.labels(verdict.expert or "", verdict.why or "routed").inc()
         headers = verdict.list_headers()
         exchange.shown = headers
@@ -177,28 +170,28 @@ class Processor(ExternalProcessorServicer):  # type: ignore[misc]
         if not exchange.is_duplex and self._rules.rewrites_model and verdict.model is not None:
             rewritten = body.rewrite({"model": verdict.model})
         found = answer(exchange, headers, rewritten)
-        found.dynamic_metadata.CopyFrom(_build_metadata(verdict))
+        # access logs and other filters of Envoy can read it
+        found.dynamic_metadata.update({NAMESPACE: verdict.signal})
         return found
 
-    def _give_up(self, exchange: Exchange, error: ApiError, answer: Answer) -> api.ProcessingResponse:
+    def _give_up(self, exchange: Exchange, error: ApiError, answer: Answer) -> Message:
         """Let a request pass that cannot be routed, or refuse it."""
         self._metrics.requests.labels("", error.code).inc()
         exchange.shown = build_error_headers(error)
         if self._rules.fails_open:
             return answer(exchange, exchange.shown)
-        status = HttpStatus(code=error.status)
+        status = api.HttpStatus(code=error.status)
         refusal = api.ImmediateResponse(status=status, body=error.body(), details="ir3de")
         refusal.headers.CopyFrom(_mutate([("content-type", b"application/json"), *exchange.shown], ()))
         return api.ProcessingResponse(immediate_response=refusal)
 
     def _check_mode(self, mode: int) -> None:
-        if mode in (ProcessingMode.NONE, ProcessingMode.STREAMED) and not self._has_warned:
+        if mode in (api.NONE, api.STREAMED) and not self._has_warned:
             self._has_warned = True
-            name = ProcessingMode.BodySendMode.Name(mode)
             _log.warning(
                 "Envoy sends bodies in mode %s, in which no request can be routed: set request_body_mode in "
                 "processing_mode of the filter to BUFFERED or FULL_DUPLEX_STREAMED",
-                name,
+                api.MODES[mode],
             )
 
 
@@ -210,32 +203,30 @@ class Answer(Protocol):
 
     def __call__(
         self, exchange: Exchange, headers: Sequence[tuple[str, bytes]], body: bytes | None = None
-    ) -> api.ProcessingResponse: ...
+    ) -> Message: ...
 
 
-def _mutate(headers: Sequence[tuple[str, bytes]], removed: Sequence[str]) -> api.HeaderMutation:
+def _mutate(headers: Sequence[tuple[str, bytes]], removed: Sequence[str]) -> Message:
     options = [
-        HeaderValueOption(header=HeaderValue(key=name, raw_value=value), append_action=_OVERWRITE)
+        api.HeaderValueOption(
+            header=api.HeaderValue(key=name, raw_value=value), append_action=api.OVERWRITE_IF_EXISTS_OR_ADD
+        )
         for name, value in headers
     ]
     names = {name for name, _ in headers}
     return api.HeaderMutation(set_headers=options, remove_headers=[name for name in removed if name not in names])
 
 
-def _build_common(exchange: Exchange, headers: Sequence[tuple[str, bytes]]) -> api.CommonResponse:
+def _build_common(exchange: Exchange, headers: Sequence[tuple[str, bytes]]) -> Message:
     # the route was chosen before the headers were there
     return api.CommonResponse(header_mutation=_mutate(headers, exchange.removed), clear_route_cache=True)
 
 
-def _answer_head(
-    exchange: Exchange, headers: Sequence[tuple[str, bytes]], body: bytes | None = None
-) -> api.ProcessingResponse:
+def _answer_head(exchange: Exchange, headers: Sequence[tuple[str, bytes]], body: bytes | None = None) -> Message:
     return api.ProcessingResponse(request_headers=api.HeadersResponse(response=_build_common(exchange, headers)))
 
 
-def _answer_body(
-    exchange: Exchange, headers: Sequence[tuple[str, bytes]], body: bytes | None = None
-) -> api.ProcessingResponse:
+def _answer_body(exchange: Exchange, headers: Sequence[tuple[str, bytes]], body: bytes | None = None) -> Message:
     if body is not None:  # Envoy refuses a body of another length than the head has
         headers = [*headers, ("content-length", b"%d" % len(body))]
     common = _build_common(exchange, headers)
@@ -244,7 +235,7 @@ def _answer_body(
     return api.ProcessingResponse(request_body=api.BodyResponse(response=common))
 
 
-def _answer_piece(exchange: Exchange, content: bytes, *, is_last: bool) -> api.ProcessingResponse:
+def _answer_piece(exchange: Exchange, content: bytes, *, is_last: bool) -> Message:
     """A piece of a body as it came."""
     common = api.CommonResponse()
     if exchange.is_duplex:
@@ -253,14 +244,14 @@ def _answer_piece(exchange: Exchange, content: bytes, *, is_last: bool) -> api.P
     return api.ProcessingResponse(request_body=api.BodyResponse(response=common))
 
 
-def _cut(exchange: Exchange, content: bytes, *, is_last: bool) -> Iterator[api.ProcessingResponse]:
+def _cut(exchange: Exchange, content: bytes, *, is_last: bool) -> Iterator[Message]:
     starts = range(0, max(1, len(content)), PIECE_BYTES)
     for start in starts:
         piece = content[start : start + PIECE_BYTES]
         yield _answer_piece(exchange, piece, is_last=is_last and start == starts[-1])
 
 
-def _answer_rest(exchange: Exchange, kind: str | None) -> api.ProcessingResponse:
+def _answer_rest(exchange: Exchange, kind: str | None) -> Message:
     """The answer to what Envoy shows of an expert's answer, if it does: its head gets the provenance headers."""
     if kind == "response_headers":
         common = api.CommonResponse(header_mutation=_mutate(exchange.shown, ()))
@@ -268,10 +259,3 @@ def _answer_rest(exchange: Exchange, kind: str | None) -> api.ProcessingResponse
     if kind == "response_trailers":
         return api.ProcessingResponse(response_trailers=api.TrailersResponse())
     return api.ProcessingResponse(response_body=api.BodyResponse())
-
-
-def _build_metadata(verdict: Verdict) -> Struct:
-    """The signal as dynamic metadata, which access logs and other filters of Envoy can read."""
-    found = Struct()
-    found.update({NAMESPACE: verdict.signal})
-    return found

@@ -9,16 +9,15 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 import grpc
-from envoy.service.ext_proc.v3.external_processor_pb2_grpc import add_ExternalProcessorServicer_to_server
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from prometheus_client import start_http_server
 
 from ir3de.errors import InputError, IR3DEError
 from ir3de_gateway.background import repeat
+from ir3de_gateway.integrations import envoy_messages as api
 from ir3de_gateway.integrations.decider import Decider
 from ir3de_gateway.integrations.ext_proc import Metrics, Processor, Rules
 
-SERVICE = "envoy.service.ext_proc.v3.ExternalProcessor"
 RELOAD_CHECK_S = 10.0  # between two looks for a new router
 DRAIN_S = 5.0  # that open requests have to end
 MESSAGE_OVERHEAD_BYTES = 1_000_000  # of a message besides the body: its headers
@@ -39,7 +38,13 @@ async def serve(
         loop.add_signal_handler(name, stop.set)
     metrics, checks = Metrics(), health.aio.HealthServicer()
     server = grpc.aio.server(options=[("grpc.max_receive_message_length", rules.body_bytes + MESSAGE_OVERHEAD_BYTES)])
-    add_ExternalProcessorServicer_to_server(Processor(decider, rules, metrics), server)
+    process = grpc.stream_stream_rpc_method_handler(
+        Processor(decider, rules, metrics).Process,
+        request_deserializer=api.ProcessingRequest.FromString,
+        response_serializer=api.ProcessingResponse.SerializeToString,
+    )
+    handler = grpc.method_handlers_generic_handler(api.SERVICE, {"Process": process})
+    server.add_generic_rpc_handlers((handler,))
     health_pb2_grpc.add_HealthServicer_to_server(checks, server)
     try:
         port = server.add_insecure_port(address)
@@ -51,7 +56,7 @@ async def serve(
             stack.callback(thread.join)
             stack.callback(httpd.shutdown)
         await server.start()
-        for service in ("", SERVICE):
+        for service in ("", api.SERVICE):
             await checks.set(service, health_pb2.HealthCheckResponse.SERVING)
         following = asyncio.create_task(repeat(decider.reload, lambda: RELOAD_CHECK_S))
         stack.callback(following.cancel)
