@@ -18,6 +18,7 @@ from ir3de.errors import ArtifactError, InputError
 from ir3de_gateway.admin.administration import Administration, Caller, open_admin_state
 from ir3de_gateway.admin.changes import ExpertAddition, RouterReplacement, add_expert, choose_router
 from ir3de_gateway.admin.state import RouterChoice, State, StateFolder, find_state_folder
+from ir3de_gateway.admin.versions import list_kept
 from ir3de_gateway.api_errors import ApiError
 from ir3de_gateway.config.document import Config
 from ir3de_gateway.config.experts import ExpertConfig
@@ -261,10 +262,11 @@ def test_a_crash_at_any_step_leaves_the_old_or_the_new_whole(
         lines = again.folder.history(10)
         assert [line["outcome"] for line in lines] == ["done"] * served
         asyncio.run(add(again, upstream_only("coding"), Caller()))
-        assert len(list(folder.glob("router-*"))) == served and not list(folder.glob(".router-*"))
+        kept = {path.name for path in folder.glob("router-*")}  # the versions: the first router, and the changed one
+        assert kept == list_kept(again.folder) and len(kept) == 1 + served and not list(folder.glob(".router-*"))
         outcomes.append(served)
-    assert steps == ["new_router", "adopt", "write", "record"]
-    assert outcomes == [False, False, False, True]
+    assert steps == ["adopt", "new_router", "adopt", "write", "record"]  # the first router becomes a version
+    assert outcomes == [False, False, False, False, True]
 
 
 def test_a_folder_that_cannot_be_written_to_changes_nothing_and_says_so(tmp_path: Path, base: Config) -> None:
