@@ -84,6 +84,7 @@ COMMANDS = {  # every raw file beside the settings: what makes it, and the page 
     "living_canary.json": ("ir3de bench living --data DIR --only canary --save results", "candidates.md"),
     "living_compare-speed.json": ("ir3de bench living --data DIR --only compare-speed --save results", "compare.md"),
     "living_coverage.json": ("ir3de bench living --data DIR --only coverage --save results", "compare.md"),
+    "living_learning.json": ("ir3de bench living --data DIR --only learning --save results", "learning.md"),
     "living_drift.json": ("ir3de bench living --data DIR --only drift --save results", "drift.md"),
     "living_scores.json": ("ir3de bench living --data DIR --only scores --save results", "learning.md"),
     "unknowns.json": ("ir3de bench unknowns --data DIR --save results/unknowns.json", "confidence.md"),
