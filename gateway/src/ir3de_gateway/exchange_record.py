@@ -50,6 +50,7 @@ class ExchangeRecord:
     endpoint: str  # chat, completions, responses, messages, embeddings; or the path of one that needs no expert
     started: float = field(default_factory=time)  # since 1970
     asked: str = ""  # the model the client named
+    alias: str = ""  # the same, if it is an alias
     decision: Decision | None = None  # None where nothing was routed
     decided: str | None = None  # by the router, or by who named an expert
     confidence: float | None = None  # of the expert that answered; of the decision if no expert got the request

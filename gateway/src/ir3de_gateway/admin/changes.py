@@ -190,6 +190,7 @@ def remove_expert(
         raise ApiError(409, f"{name!r} is the only expert: add another first", "last_expert")
     named = {"routing.default": config.routing.default, "routing.shadow": config.routing.shadow}
     named |= {f"the fallbacks of {other.name}": name for other in config.experts if name in other.fallbacks}
+    named |= {f"the target of the alias {alias}": target for alias, target in config.aliases.items()}
     if places := [place for place, mentioned in named.items() if mentioned == name]:
         raise ApiError(
             409, f"{name!r} is named as {', '.join(places)}: change that first, then remove it", "expert_in_use"

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from ir3de.serving import ENVELOPES
+from ir3de_gateway.config.aliases import find_target, list_alias_problems
 from ir3de_gateway.config.experts import (
     Capability,
     ExpertConfig,
@@ -322,7 +323,8 @@ def _list_name_problems(value: Mapping[str, Any]) -> list[str]:
     for place, name in mentioned:
         if isinstance(name, str) and name not in names:
             found.append(f"{place}: no expert {name!r}: {suggest_name(name, names)}there are {', '.join(names)}")
-    return found
+    aliases = value.get("aliases")
+    return [*found, *list_alias_problems(aliases, names)] if isinstance(aliases, dict) else found
 
 
 class Config(Part):
@@ -334,6 +336,8 @@ class Config(Part):
     """The router that decides."""
     experts: tuple[ExpertConfig, ...] = Field(min_length=1)
     """The experts that answer requests."""
+    aliases: dict[str, str] = {}  # noqa: RUF012 - pydantic copies it
+    """Other names of models, for clients: {gpt-4o: auto, text-embedding-3-small: embedder}"""
     server: Server = Server()
     """Where the gateway listens, and who may use it."""
     routing: Routing = Routing()
@@ -351,10 +355,15 @@ class Config(Part):
 
     @model_validator(mode="after")
     def _names_fit(self) -> Self:
-        if problems := list_problems(self.model_dump(mode="json", include={"experts", "routing", "feedback"})):
+        checked = {"aliases", "experts", "routing", "feedback"}
+        if problems := list_problems(self.model_dump(mode="json", include=checked)):
             raise ValueError("\n".join(problems))
         return self
 
     @property
     def by_name(self) -> Mapping[str, ExpertConfig]:
         return {expert.name: expert for expert in self.experts}
+
+    def resolve_aliases(self) -> Mapping[str, str]:
+        """Each alias, and `auto` or the expert that it stands for."""
+        return {name: find_target(name, self.aliases) or name for name in self.aliases}

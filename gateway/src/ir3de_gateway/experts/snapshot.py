@@ -67,6 +67,11 @@ class Snapshot:
         return frozenset().union(*(expert.translated for expert in self.experts.values()))
 
     @cached_property
+    def aliases(self) -> Mapping[str, str]:
+        """Each alias, and `auto` or the expert that it stands for."""
+        return self.config.resolve_aliases()
+
+    @cached_property
     def caches_answers(self) -> bool:
         """Whether there is a response cache."""
         return self.config.cache.ttl > 0

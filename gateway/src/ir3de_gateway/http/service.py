@@ -60,19 +60,24 @@ def _describe_model(name: str, gateway: Gateway) -> dict[str, object]:
     return {"id": name, "object": "model", "created": gateway.opened_at, "owned_by": "ir3de"}
 
 
+def _list_models(gateway: Gateway, key: ClientKey) -> list[str]:
+    """The models that a key may request."""
+    snapshot = gateway.live.snapshot
+    names = [*RESERVED, *filter(key.may_ask, snapshot.experts)]
+    return names + [alias for alias, target in snapshot.aliases.items() if target in names]
+
+
 async def list_models(request: Request) -> Response:
-    """`auto`, and every expert by name."""
+    """`auto`, every expert by name, and the aliases."""
     gateway = _get_gateway(request)
-    key: ClientKey = request.state.key
-    names = [*RESERVED, *filter(key.may_ask, gateway.live.snapshot.experts)]
+    names = _list_models(gateway, request.state.key)
     return JSONResponse({"object": "list", "data": [_describe_model(name, gateway) for name in names]})
 
 
 async def show_model(request: Request) -> Response:
-    """`auto`, or one expert."""
+    """`auto`, one expert, or one alias."""
     gateway, name = _get_gateway(request), request.path_params["name"]
-    key: ClientKey = request.state.key
-    if name not in RESERVED and (name not in gateway.live.snapshot.experts or not key.may_ask(name)):
+    if name not in _list_models(gateway, request.state.key):
         raise ApiError(404, f"no model {name[:200]!r}: GET /v1/models lists them", "model_not_found", "model")
     return JSONResponse(_describe_model(name, gateway))
 

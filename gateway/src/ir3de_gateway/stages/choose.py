@@ -226,7 +226,8 @@ def _choose_named(candidates: Candidates, name: str) -> Choice:
     """The choice where the client names an expert. It must have the endpoint; the client answers for the rest."""
     experts, endpoint = candidates.snapshot.experts, candidates.prompt.needs & ENDPOINTS
     if (named := experts.get(name)) is None:
-        message = f"no model {name[:200]!r}: there are auto, which routes, and {', '.join(experts)}"
+        names = ", ".join((*experts, *candidates.snapshot.aliases))
+        message = f"no model {name[:200]!r}: there are auto, which routes, and {names}"
         raise ApiError(404, message, "model_not_found", "model")
     if endpoint <= named.capabilities:
         return Choice(

@@ -111,7 +111,8 @@ def _choose_expert(
         return found
     if isinstance(file_id := values.get("input_file_id"), str) and wire.makes == "batch":
         return _choose_owner(accepted, wire, "file", file_id, controls, "input_file_id")
-    accepted.progress.record.asked = model
+    record = accepted.progress.record
+    record.asked = record.alias or model
     return choose_by_name(accepted.snapshot, wire, model, controls), ""
 
 

@@ -73,6 +73,8 @@ def read_model(accepted: Accepted, values: Mapping[str, Any]) -> tuple[str, Cont
     model, headers, session_headers = values.get("model", "auto"), accepted.headers, accepted.gateway.session_headers
     if not isinstance(model, str) or not model:
         raise build_type_error("model", "a name such as 'auto'", model)
+    if (target := accepted.snapshot.aliases.get(model)) is not None:
+        accepted.progress.record.alias, model = model, target
     controls, given = NO_CONTROLS, values.get(FIELD)
     if (
         given is not None
@@ -94,7 +96,8 @@ def _check_key(accepted: Accepted, model: str, allowed: frozenset[str]) -> None:
     snapshot, key = accepted.snapshot, accepted.key.name
     if model not in RESERVED and model not in allowed:
         there = ", ".join(name for name in snapshot.experts if name in allowed) or "none"
-        message = f"the API key '{key}' may not use {model[:200]!r}: it may use auto, and by name {there}"
+        named = accepted.progress.record.alias or model
+        message = f"the API key '{key}' may not use {named[:200]!r}: it may use auto, and by name {there}"
         is_there = model in snapshot.experts
         raise ApiError(403 if is_there else 404, message, "" if is_there else "model_not_found", "model")
     shadow = snapshot.config.routing.shadow

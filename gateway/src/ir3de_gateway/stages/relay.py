@@ -34,7 +34,7 @@ PROVENANCE_HEADERS = (
     "x-ir3de-expert", "x-ir3de-decided", "x-ir3de-model", "x-ir3de-confidence", "x-ir3de-expected-score",
     "x-ir3de-margin", "x-ir3de-router", "x-ir3de-route-us", "x-ir3de-consulted", "x-ir3de-fallbacks",
     "x-ir3de-resends", "x-ir3de-why", "x-ir3de-cache", "age", "x-ir3de-chat", "x-ir3de-reason", "x-ir3de-instead",
-    "x-ir3de-translated", "x-ir3de-estimated", "x-ir3de-candidate", "x-request-id",
+    "x-ir3de-translated", "x-ir3de-estimated", "x-ir3de-candidate", "x-ir3de-alias", "x-request-id",
 )  # fmt: skip
 
 
@@ -219,6 +219,8 @@ def build_provenance_headers(record: ExchangeRecord) -> HeaderList:
         found.append((b"x-ir3de-instead", encode_name(kind)))
     if record.why:
         found.append((b"x-ir3de-why", encode_name(record.why)))
+    if record.alias:
+        found.append((b"x-ir3de-alias", encode_name(record.alias)))
     if (trial := record.trial) is not None:
         found.append((b"x-ir3de-candidate", encode_name(trial.candidate_expert or "")))
     return found
@@ -230,6 +232,7 @@ def build_provenance_member(accepted: Accepted) -> bytes:
         return b""
     record = accepted.progress.record
     text = _format_names(record.expert, record.model, record.router) + f',"decided":{_quote(record.decided)}'
+    text += f',"alias":{_quote(record.alias)}' if record.alias else ""
     if record.route_seconds is not None and record.decision is not None:
         confidence = "null" if record.confidence is None else f"{record.confidence:.4f}"
         score = "" if record.expected_score is None else f',"expected_score":{record.expected_score:.4f}'
