@@ -40,7 +40,7 @@ def gateway(folder: Path) -> Iterator[Running]:
 
 def choose(gateway: Running, text: str, **fields: Any) -> tuple[Choice, Prompt]:
     prompt = Prompt(text, frozenset(["chat"]), 0, **{"tool_loop": False, **fields})
-    return choose_expert(gateway.gateway.live.snapshot, "auto", prompt, NO_CONTROLS, gateway.gateway.pins), prompt
+    return choose_expert(gateway.gateway.live.snapshot, "auto", prompt, NO_CONTROLS, {}), prompt
 
 
 @pytest.mark.parametrize("share", [0.01, 0.1, 0.5])

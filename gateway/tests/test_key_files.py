@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from array import array
+from asyncio import run
 from collections.abc import Callable
 from math import inf, nan
 from pathlib import Path
@@ -17,6 +18,7 @@ from ir3de.errors import InputError
 from ir3de_gateway.api_errors import ApiError
 from ir3de_gateway.keys.client_key import ClientKey, Lease
 from ir3de_gateway.keys.registry import describe_key
+from ir3de_gateway.store.embedded import EmbeddedLimits
 from ir3de_gateway.store.limits import Charge, FileLimits, Limits, Rejection, Spending, check_usage_files
 from test_key_limits import MIDDAY, Account
 
@@ -82,38 +84,43 @@ def test_a_damaged_file_is_an_error_and_stays_as_it_is(tmp_path: Path, damage: s
 @pytest.mark.parametrize("damage", ["NaN", "infinity", "negative", "random bytes"])
 def test_while_a_row_is_damaged_its_key_is_rejected_and_its_places_come_back(tmp_path: Path, damage: str) -> None:
     store = FileLimits(tmp_path, 1)
-    key = ClientKey("ada", store=store, limits=Limits(requests_per_minute=5, budget_per_day=1))
-    lease, other = key.admit(), key.admit()
+    key = ClientKey("ada", store=EmbeddedLimits(store), limits=Limits(requests_per_minute=5, budget_per_day=1))
+    lease, other = run(key.admit()), run(key.admit())
     assert lease is not None and other is not None
     file = tmp_path / "keys.numbers"
     whole = file.read_bytes()
     file.write_bytes(DAMAGES[damage](whole))
     for act in (key.admit, lambda: lease.expect(10, 0.1)):
         with pytest.raises(ApiError, match="the usage of the API key 'ada' cannot be read") as refused:
-            act()
+            run(act())
         assert (refused.value.status, refused.value.code) == (503, "usage_unreadable")
-    assert lease.read_rates() == (None, None)
-    lease.close()
-    assert "cannot be read" in describe_key(key, ["law"])["problem"] and "used" not in describe_key(key, ["law"])
+    assert run(lease.read_rates()) == (None, None)
+    run(lease.close())
+    described = run(describe_key(key, ["law"]))
+    assert "cannot be read" in described["problem"] and "used" not in described
     file.write_bytes(whole)
-    assert isinstance(key.admit(), Lease)
+    assert isinstance(run(key.admit()), Lease)
     assert store.read_usage("ada", time()).in_flight == 2
 
 
 def test_damage_in_the_accounts_of_experts_keeps_no_place_and_no_reservation(tmp_path: Path) -> None:
     store = FileLimits(tmp_path, 1)
-    key = ClientKey("ada", store=store, limits=Limits(concurrent=2, budget_per_day=1))
-    lease = key.admit()
+    key = ClientKey("ada", store=EmbeddedLimits(store), limits=Limits(concurrent=2, budget_per_day=1))
+    lease = run(key.admit())
     assert lease is not None
+
+    async def measure() -> Spending:
+        return Spending("law", 10, 5, 0.1, is_estimated=False)
+
     store.settle("ada", key.limits, lease.reserved, Spending("law", 30, 0, 0.25, is_estimated=False), 0.0)
     file = tmp_path / "keys-experts.numbers"
     file.write_bytes(put_number(file.read_bytes(), nan))
     for _ in range(3):
-        lease = key.admit()
+        lease = run(key.admit())
         assert lease is not None
-        lease.expect(1_000, 0.5)
-        lease.measure = lambda: Spending("law", 10, 5, 0.1, is_estimated=False)
-        lease.close()
+        run(lease.expect(1_000, 0.5))
+        lease.measure = measure
+        run(lease.close())
     usage, in_flight, _ = store.read_usage("ada", time())
     assert (usage.day.tokens, in_flight) == (45, 0) and usage.day.cost == pytest.approx(0.3)
 

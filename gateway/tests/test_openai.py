@@ -137,7 +137,7 @@ def test_a_response_is_continued_by_whoever_gave_it(gateway: Running, client: An
         first, *_ = answer if stream else [answer]  # a stream to its end
         return str(first.ir3de["expert"])
 
-    gateway.gateway.pins.put("response resp_1", "law")
+    asyncio.run(gateway.gateway.pins.put("response resp_1", "law"))
     assert ask(QUESTIONS["maths"], previous_response_id="resp_0") == "maths"  # an answer nobody here gave
     assert ask("Prove that 2 + 2 = 4.", previous_response_id="resp_1") == "maths"  # which gave resp_1, as all do
     assert ask(QUESTIONS["law"], previous_response_id="resp_1") == "maths"
@@ -152,8 +152,8 @@ def test_a_response_is_not_continued_by_an_expert_that_does_not_have_it(tmp_path
     turn = {"role": "user", "content": [{"type": "input_text", "text": QUESTIONS["law"]}, picture]}
     experts = {"law": {"capabilities": ["chat", "responses"], "fallbacks": ["maths"]}}
     with serving(tmp_path, experts=experts, routing={"default": "maths"}) as gateway:
-        gateway.gateway.pins.put("response resp_2", "law")
-        gateway.gateway.pins.put("response resp_3", "removed")
+        asyncio.run(gateway.gateway.pins.put("response resp_2", "law"))
+        asyncio.run(gateway.gateway.pins.put("response resp_3", "removed"))
         with openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="any", max_retries=0) as client:
             create: Any = client.responses.create
             assert create(model="auto", input=[turn]).ir3de["expert"] == "maths"  # which continues nothing

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from api_answers import RESPONSE_EVENTS, SAID
 from client_keys import key, secret, write_keys
+from ir3de_gateway.store.embedded import EmbeddedPins
 from ir3de_gateway.store.pins import StoredObjects, StoredPins
 from object_servers import ObjectServer, serving_objects
 from running_gateway import QUESTIONS, Running, running, served
@@ -202,15 +204,15 @@ def test_the_replica_that_has_it_is_asked(tmp_path: Path) -> None:
 
 
 def test_a_list_keeps_its_form() -> None:
-    objects = StoredObjects(StoredPins(60), "alice", 60)
-    objects.remember("file", "f2", "law")
+    objects = StoredObjects(EmbeddedPins(StoredPins(60)), "alice", 60)
+    asyncio.run(objects.remember("file", "f2", "law"))
     rows = [{"id": "f1"}, {"id": "f2"}, "odd"]
     answer = {"object": "list", "data": rows, "first_id": "f1", "last_id": "f3", "has_more": True}
-    assert objects.keep_own("file", answer) == {
+    assert asyncio.run(objects.keep_own("file", answer)) == {
         "object": "list",
         "data": [{"id": "f2"}],
         "first_id": "f2",
         "last_id": "f2",
         "has_more": True,
     }
-    assert objects.keep_own("file", {"data": []}) == {"data": []}
+    assert asyncio.run(objects.keep_own("file", {"data": []})) == {"data": []}

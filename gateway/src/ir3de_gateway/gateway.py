@@ -158,7 +158,7 @@ class Gateway:
     async def start(self) -> None:
         self.transport = HttpTransport()
         self.observer.handle_sighup(self._reload)
-        tidying = repeat(lambda: run_in_thread(self.pins.tidy), lambda: TIDY_INTERVAL_S)
+        tidying = repeat(self.pins.tidy, lambda: TIDY_INTERVAL_S)
         deleting = repeat(self._delete_old, lambda: DELETE_INTERVAL_S)
         watching = repeat(self.look_for_drift, lambda: LOOK_INTERVAL_S)
         checker = HealthChecker(self.live, self.transport, self.observer.count_health_check)
@@ -189,7 +189,7 @@ class Gateway:
             with suppress(IR3DEError):  # then it goes on from an earlier state
                 await run_in_thread(self._drift.save)
         self.observer.close()
-        self.store.close()
+        await self.store.close()
         if self._temporary_state is not None:
             self._temporary_state.cleanup()
 

@@ -148,7 +148,7 @@ async def route(request: Request) -> Response:
     find_target = None
     if query.target:
         key, weights = request.state.key, query.weights
-        find_target = partial(preview, snapshot, pins=gateway.pins, key=key, weights=weights, is_served=is_served)
+        find_target = partial(preview, snapshot, key=key, weights=weights, is_served=is_served)
     try:
         if not has_variant(snapshot, query.wanted):  # it must be built first
             await run_in_thread(get_variant, snapshot, query.wanted)

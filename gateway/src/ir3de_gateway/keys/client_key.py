@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -13,7 +13,8 @@ from time import time
 from ir3de_gateway.api_errors import ApiError
 from ir3de_gateway.headers import HeaderList
 from ir3de_gateway.keys.keys_file import SCOPES
-from ir3de_gateway.store.limits import Charge, FileLimits, Limits, Rates, Rejection, Spending
+from ir3de_gateway.store.contract import LimitStore
+from ir3de_gateway.store.limits import Charge, Limits, Rates, Rejection, Spending
 from ir3de_gateway.store.numbers import DamagedNumbersError
 
 NO_LIMITS = Limits()
@@ -40,7 +41,7 @@ class ClientKey:
     limits: Limits = NO_LIMITS
     expires_at: float = inf  # seconds since 1970
     is_disabled: bool = False
-    store: FileLimits | None = field(default=None, repr=False)  # None where nothing is counted
+    store: LimitStore | None = field(default=None, repr=False)  # None where nothing is counted
 
     def check(self, scope: str) -> None:
         """Raise an `ApiError` if the key is no longer valid or lacks the scope; an empty scope needs none."""
@@ -58,7 +59,7 @@ class ClientKey:
     def may_ask(self, expert: str) -> bool:
         return self.experts is None or expert in self.experts
 
-    def admit(self, *, spends: bool = True) -> Lease | None:
+    async def admit(self, *, spends: bool = True) -> Lease | None:
         """Count a request that begins, or raise an `ApiError` if a limit has been reached.
 
         A request that spends neither tokens nor money is not rejected for them.
@@ -66,18 +67,18 @@ class ClientKey:
         if self.store is None:
             return None
         try:
-            found = self.store.admit(self.name, self.limits, time(), spends=spends)
+            found = await self.store.admit(self.name, self.limits, spends=spends)
         except DamagedNumbersError:
             raise build_unreadable_error(self.name) from None
         if isinstance(found, Rejection):
             raise build_limit_error(self.name, found)
         return Lease(self, self.store, found)
 
-    def read_rates(self) -> Rates:
+    async def read_rates(self) -> Rates:
         """What is left of the limits of the minute."""
         with suppress(DamagedNumbersError):
             if self.store is not None:
-                return self.store.read_rates(self.name, self.limits, time())
+                return await self.store.read_rates(self.name, self.limits)
         return NO_RATES
 
 
@@ -89,18 +90,18 @@ class Lease:
 
     __slots__ = ("_instead", "_rates", "_store", "is_open", "key", "measure", "reserved")
 
-    def __init__(self, key: ClientKey, store: FileLimits, admitted: Charge) -> None:
+    def __init__(self, key: ClientKey, store: LimitStore, admitted: Charge) -> None:
         self.key, self._store, self.reserved = key, store, admitted
         self._instead: Charge | None = None  # of an earlier request, whose usage is known only now
         self._rates: Rates | None = None
         self.is_open = True
-        self.measure: Callable[[], Spending | None] | None = None  # called at the end; None if nothing was answered
+        self.measure: Callable[[], Awaitable[Spending | None]] | None = None  # called at the end
 
-    def expect(self, tokens: int, cost: float) -> None:
+    async def expect(self, tokens: int, cost: float) -> None:
         """Reserve the most that the request can take, or raise an `ApiError` if a limit was reached meanwhile."""
-        bound = Charge(tokens, cost, self.reserved.since)
+        bound = self.reserved._replace(tokens=tokens, cost=cost)
         try:
-            rejection = self._store.reserve(self.key.name, self.key.limits, bound, time())
+            rejection = await self._store.reserve(self.key.name, self.key.limits, bound)
         except DamagedNumbersError:
             raise build_unreadable_error(self.key.name) from None
         if rejection is not None:
@@ -111,16 +112,16 @@ class Lease:
         """At the end, replace what an earlier request was charged."""
         self._instead = charge
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Charge what the request took instead of what was reserved. This comes before the last byte is sent."""
         if not self.is_open:
             return
         self.is_open = False
-        spent = None if self.measure is None else self.measure()
+        spent = None if self.measure is None else await self.measure()
         self.measure = None
         with suppress(DamagedNumbersError):  # which is in the log
             key, instead = self.key, self._instead
-            self._rates = self._store.settle(key.name, key.limits, self.reserved, spent, time(), instead=instead)
+            self._rates = await self._store.settle(key.name, key.limits, self.reserved, spent, instead=instead)
 
     @property
     def has_rates(self) -> bool:
@@ -128,9 +129,9 @@ class Lease:
         limits = self.key.limits
         return limits.requests_per_minute is not None or limits.tokens_per_minute is not None
 
-    def read_rates(self) -> Rates:
+    async def read_rates(self) -> Rates:
         """What is left of the limits of the minute, as of the end of the request, or now."""
-        return self.key.read_rates() if self._rates is None else self._rates
+        return await self.key.read_rates() if self._rates is None else self._rates
 
 
 # errors ---------------------------------------------------------------------------------------------------------

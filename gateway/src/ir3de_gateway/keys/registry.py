@@ -19,7 +19,8 @@ from ir3de_gateway.config.document import Server
 from ir3de_gateway.config.experts import read_variable
 from ir3de_gateway.keys.client_key import ANYBODY, ClientKey, build_unreadable_error
 from ir3de_gateway.keys.keys_file import KeyEntry, KeysFile, parse_moment, read_keys_file
-from ir3de_gateway.store.limits import FileLimits, Limits
+from ir3de_gateway.store.contract import LimitStore
+from ir3de_gateway.store.limits import Limits
 from ir3de_gateway.store.numbers import DamagedNumbersError
 from ir3de_gateway.store.usage import REQUESTS, TOKENS, Used
 from ir3de_gateway.store.workers import WorkerNotes, get_worker_folder, is_first_report
@@ -47,7 +48,7 @@ def list_environment_keys(server: Server) -> list[tuple[str, str]]:
 class KeyRegistry:
     """The keys by their hashes. A new keys file replaces all of them at once; an invalid one changes nothing."""
 
-    def __init__(self, server: Server, limits: FileLimits | None = None) -> None:
+    def __init__(self, server: Server, limits: LimitStore | None = None) -> None:
         """`limits` counts what keys use; without it, nothing is counted."""
         self.path = None if server.keys_file is None else Path(server.keys_file)
         self._store = limits
@@ -164,7 +165,7 @@ def _read_hash(entry: KeyEntry) -> bytes:
 # descriptions ---------------------------------------------------------------------------------------------------
 
 
-def describe_key(key: ClientKey, experts: Iterable[str]) -> dict[str, Any]:
+async def describe_key(key: ClientKey, experts: Iterable[str]) -> dict[str, Any]:
     """A key, its limits and what it has used, also of each of these experts."""
     description: dict[str, Any] = {
         "name": key.name,
@@ -176,9 +177,8 @@ def describe_key(key: ClientKey, experts: Iterable[str]) -> dict[str, Any]:
     }
     if key.store is None:
         return description
-    now = time()
     try:
-        usage, in_flight, by_expert = key.store.read_usage(key.name, now, experts)
+        usage, in_flight, by_expert = await key.store.read_usage(key.name, experts)
     except DamagedNumbersError:
         return {**description, "problem": build_unreadable_error(key.name).message}
     return description | {
@@ -190,8 +190,8 @@ def describe_key(key: ClientKey, experts: Iterable[str]) -> dict[str, Any]:
             "month": _describe_period(usage.month) | {"estimated": usage.estimated},
         },
         "resets": {  # when all requests and tokens have left the minute, and when the day and the month end
-            "requests": format_moment(now + usage.find_reset(REQUESTS)),
-            "tokens": format_moment(now + usage.find_reset(TOKENS)),
+            "requests": format_moment(usage.now + usage.find_reset(REQUESTS)),
+            "tokens": format_moment(usage.now + usage.find_reset(TOKENS)),
             "day": format_moment(usage.periods[0].ends),
             "month": format_moment(usage.periods[1].ends),
         },

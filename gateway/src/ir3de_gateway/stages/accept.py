@@ -129,7 +129,7 @@ class AccessControl:
                 if origin is not None and scope["method"] == "OPTIONS":  # a CORS preflight request has no key
                     await _send_whole(send, 204, [(b"x-request-id", request_id.encode())], b"")
                     return
-                lease = self._check_key(scope, path, headers)
+                lease = await self._check_key(scope, path, headers)
             except ApiError as problem:
                 await send_error(send, problem, request_id, path, scope["state"]["key"])
                 if self._on_refusal is not None:
@@ -141,7 +141,7 @@ class AccessControl:
             await (self._answer_other(scope, receive, send, path) if direct is None else direct(scope, receive, send))
         finally:
             if lease is not None:
-                lease.close()
+                await lease.close()
             if connection is not None:
                 connection.end_request()
 
@@ -176,7 +176,7 @@ class AccessControl:
             message = f"pages of {shown} may not use this gateway: see server.cors_origins"
             raise ApiError(403, message, "wrong_origin")
 
-    def _check_key(self, scope: Scope, path: str, headers: Mapping[bytes, bytes]) -> Lease | None:
+    async def _check_key(self, scope: Scope, path: str, headers: Mapping[bytes, bytes]) -> Lease | None:
         """Find the key of a request, and return the lease of one that is counted."""
         state = scope["state"]
         if path.startswith(("/v1/", "/v2/")):
@@ -194,7 +194,8 @@ class AccessControl:
             needed = _find_scope(path)
             key.check(needed)
             if needed in ("inference", "route") and key.store is not None:
-                lease = state["lease"] = key.admit(spends=needed == "inference" and _is_spending(scope["method"], path))
+                spends = needed == "inference" and _is_spending(scope["method"], path)
+                lease = state["lease"] = await key.admit(spends=spends)
                 return lease
         elif path == "/metrics" and self._metrics_need_key:
             self._check_metrics(headers, state)
@@ -266,12 +267,12 @@ def count_sent(send: Send, lease: Lease, *, is_anthropic: bool) -> Send:
         if message["type"] == "http.response.start":
             headers = message.get("headers", ())
             if any(name == b"content-length" for name, _ in headers):  # a whole answer, which is known by now
-                lease.close()
+                await lease.close()
             if lease.has_rates:
                 others = [pair for pair in headers if not pair[0].startswith(RATE_HEADER_PREFIXES)]
-                message["headers"] = [*others, *build_rate_headers(lease.read_rates(), is_anthropic=is_anthropic)]
+                message["headers"] = [*others, *build_rate_headers(await lease.read_rates(), is_anthropic=is_anthropic)]
         elif not message.get("more_body"):
-            lease.close()
+            await lease.close()
         await send(message)
 
     return send_counted
@@ -288,7 +289,7 @@ async def send_error(send: Send, problem: ApiError, request_id: str, path: str =
         *problem.header_list(),
     ]
     if problem.status == 429 and key.store is not None:
-        headers += build_rate_headers(key.read_rates(), is_anthropic=_is_anthropic(path))
+        headers += build_rate_headers(await key.read_rates(), is_anthropic=_is_anthropic(path))
     await _send_whole(send, problem.status, headers, body)
 
 

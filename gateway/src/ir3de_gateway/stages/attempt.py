@@ -133,7 +133,7 @@ async def _begin_whole(chosen: Chosen, tried: Attempt, source: UpstreamResponse)
         if chosen.cache_key:
             copy = AnswerCopy(chosen, source, adds_usage=False)
             copy.add(body)
-        body = sign(accepted, body, source.content_type, tried.expert)
+        body = await sign(accepted, body, source.content_type, tried.expert)
     elif status >= 400:
         _note_rejection(accepted, status, tried.expert)
     return Answered(accepted, status, headers, chosen.session, body, copy=copy)
@@ -148,9 +148,8 @@ async def _begin_stream(chosen: Chosen, tried: Attempt, source: UpstreamResponse
     if not first:
         raise UpstreamFailure("broken", f"'{expert.name}' ended its stream before it began")
     is_added = adds_usage(chosen, expert)
-    relay = accepted.progress.relay = build_relay(
-        accepted, build_provenance_member(accepted), source, adds_usage=is_added
-    )
+    member = build_provenance_member(accepted)
+    relay = accepted.progress.relay = build_relay(accepted, member, adds_usage=is_added)
     copy = AnswerCopy(chosen, source, adds_usage=is_added) if chosen.cache_key else None
     headers = list_client_headers(source)
     return Answered(
@@ -159,7 +158,7 @@ async def _begin_stream(chosen: Chosen, tried: Attempt, source: UpstreamResponse
 
 
 async def _begin_unread(
-    chosen: Chosen, tried: Attempt, source: UpstreamResponse, watch: Callable[[bytes], None] | None = None
+    chosen: Chosen, tried: Attempt, source: UpstreamResponse, watch: Callable[[bytes], Awaitable[None]] | None = None
 ) -> Answered:
     """An answer that is relayed as it comes; `watch` is called with each piece before it is sent."""
     first = await source.read_first_piece()
@@ -178,7 +177,7 @@ async def _begin_opaque(chosen: Chosen, tried: Attempt, source: UpstreamResponse
         watch = build_retrieval_watch(accepted) if source.is_stream and _retrieves(accepted) else None
         return await _begin_unread(chosen, tried, source, watch)
     if source.status < 300:
-        body = _note_content(accepted, body, tried.expert)
+        body = await _note_content(accepted, body, tried.expert)
     headers = list_client_headers(source)
     return Answered(accepted, source.status, headers, body=body)
 
@@ -190,14 +189,14 @@ def _retrieves(accepted: Accepted) -> bool:
     return accepted.lease is not None and wire.finds == "response"
 
 
-def _note_content(accepted: Accepted, body: bytes, expert: Expert) -> bytes:
+async def _note_content(accepted: Accepted, body: bytes, expert: Expert) -> bytes:
     """Remember the owner of the objects that an answer lists, and its usage. Lists are of the key's own objects."""
     wire = accepted.wire
     assert isinstance(wire, PassthroughFormat)
     if wire.counts_usage:
         accepted.progress.usage = find_usage(body[-_TAIL_BYTES:]) or {}
     if _retrieves(accepted) and (found := parse_object(body)) is not None:
-        settle_retrieved(accepted, found)
+        await settle_retrieved(accepted, found)
     if wire.makes is None:
         return body
     content = parse_object(body) if len(body) <= MAX_PARSED_BYTES else None
@@ -205,17 +204,17 @@ def _note_content(accepted: Accepted, body: bytes, expert: Expert) -> bytes:
         raise UpstreamFailure("garbage", f"'{expert.name}' did not answer with a JSON object, or with a very large one")
     objects = accepted.stored_objects
     if not isinstance(content.get("data"), list):
-        objects.remember_answer(wire.makes, content, expert.name)
+        await objects.remember_answer(wire.makes, content, expert.name)
         return body
     if not accepted.key.name:
         for one in content["data"]:
             if isinstance(one, dict):
-                objects.remember_answer(wire.makes, one, expert.name)
+                await objects.remember_answer(wire.makes, one, expert.name)
         return body
-    return encode_json(objects.keep_own(wire.makes, content))
+    return encode_json(await objects.keep_own(wire.makes, content))
 
 
-def sign(accepted: Accepted, body: bytes, content_type: str, expert: Expert) -> bytes:
+async def sign(accepted: Accepted, body: bytes, content_type: str, expert: Expert) -> bytes:
     """A whole answer with provenance; its usage and id are recorded. A provenance of the expert's own is removed."""
     progress, wire = accepted.progress, accepted.wire
     content, kind = parse_object(body), content_type or "something"
@@ -227,7 +226,7 @@ def sign(accepted: Accepted, body: bytes, content_type: str, expert: Expert) -> 
     progress.usage = usage if isinstance(usage := content.get("usage"), dict) else {}
     if wire.stores_answers and (response_id := wire.read_response_id(content)):
         progress.response_id = response_id
-        accepted.stored_objects.remember("response", response_id, expert.name)
+        await accepted.stored_objects.remember("response", response_id, expert.name)
     elif accepted.snapshot.keeps_journal:
         progress.record.response_id = read_answer_id(content)
     progress.answer_bytes = len(body)

@@ -70,10 +70,10 @@ async def _answer_again(chosen: Chosen, found: CachedAnswer) -> Answered:
     answered = Answered(accepted, 200, source.headers, chosen.session)
     if found.is_stream:
         member = build_provenance_member(accepted)
-        relay = progress.relay = build_relay(accepted, member, None, adds_usage=found.adds_usage)
+        relay = progress.relay = build_relay(accepted, member, adds_usage=found.adds_usage)
         answered = answered._replace(first=found.content, relay=relay)
     else:
-        answered = answered._replace(body=sign(accepted, found.content, source.content_type, expert))
+        answered = answered._replace(body=await sign(accepted, found.content, source.content_type, expert))
     return await show_answer(answered, source, expert) if accepted.snapshot.has_after_hooks else answered
 
 

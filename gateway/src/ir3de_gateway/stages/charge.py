@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
 from ir3de_gateway.config.experts import ExpertConfig
 from ir3de_gateway.experts.snapshot import Expert
-from ir3de_gateway.experts.upstream import UpstreamResponse
 from ir3de_gateway.keys.client_key import Lease
 from ir3de_gateway.requests.tokens import RequestBound, bound_prompt, find_bound, read_answer_limit
 from ir3de_gateway.stages.choice import Choice
@@ -24,7 +23,7 @@ _UNFINISHED = ("queued", "in_progress")  # states of a response
 _failed_event = re.compile(rb'(?m)^event: ?response\.failed\s|"type": ?"response\.failed"')
 
 
-def reserve_usage(received: Received, lease: Lease, choice: Choice) -> None:
+async def reserve_usage(received: Received, lease: Lease, choice: Choice) -> None:
     """Reserve the most that a routed request can take, whichever expert answers."""
     accepted, body, prompt = received.accepted, received.body, received.prompt
     wire, values = accepted.wire, body.values
@@ -34,10 +33,10 @@ def reserve_usage(received: Received, lease: Lease, choice: Choice) -> None:
     most, unseen = bound_prompt(values, len(body.content), expected)
     find = partial(find_bound, wire, values, prompt_tokens=most, unseen=unseen + bool(prompt.follows))
     is_background = wire.stores_answers and bool(values.get("background"))
-    reserve(accepted, lease, choice, find, Expected(expected, 0, is_background))
+    await reserve(accepted, lease, choice, find, Expected(expected, 0, is_background))
 
 
-def reserve(
+async def reserve(
     accepted: Accepted,
     lease: Lease,
     choice: Choice,
@@ -48,10 +47,11 @@ def reserve(
     bounds = [(expert.config.price, find(expert.config)) for expert in (choice.first, *choice.list_fallbacks())]
     longest = max(bound.answer for _, bound in bounds)
     accepted.progress.expected = expected._replace(answer_tokens=longest)
-    lease.expect(max(sum(bound) for _, bound in bounds), max(price.compute_cost(*bound) for price, bound in bounds))
+    cost = max(price.compute_cost(*bound) for price, bound in bounds)
+    await lease.expect(max(sum(bound) for _, bound in bounds), cost)
 
 
-def measure(accepted: Accepted) -> Spending | None:
+async def measure(accepted: Accepted) -> Spending | None:
     """What the request took, which is recorded, too; None if nothing was answered.
 
     It is an estimate if an expert reports no usage although it has begun to answer, or was about to when the client
@@ -64,7 +64,7 @@ def measure(accepted: Accepted) -> Spending | None:
     prompt, answer = count_usage(usage)
     is_estimated = prompt is None and answer is None
     if is_estimated and expected.is_background and accepted.lease is not None:
-        return _charge_later(accepted, accepted.lease.reserved, expert)
+        return await _charge_later(accepted, accepted.lease.reserved, expert)
     if is_estimated:
         prompt, answer = expected.prompt_tokens, _estimate_answer(accepted)
     cost = expert.config.price.compute_cost(prompt or 0, answer or 0)
@@ -96,14 +96,14 @@ def _estimate_answer(accepted: Accepted) -> int:
     return min(size // BYTES_PER_TOKEN, longest) if size or progress.record.stream else longest
 
 
-def _charge_later(accepted: Accepted, reserved: Charge, expert: Expert) -> Spending:
+async def _charge_later(accepted: Accepted, reserved: Charge, expert: Expert) -> Spending:
     """Let what was reserved for a response in the background stay charged, until it is retrieved with its usage."""
     if accepted.progress.response_id:
-        accepted.stored_objects.remember_charge(accepted.progress.response_id, reserved)
+        await accepted.stored_objects.remember_charge(accepted.progress.response_id, reserved)
     return Spending(expert.name, reserved.tokens, 0, reserved.cost, is_estimated=False)
 
 
-def settle_retrieved(accepted: Accepted, response: Mapping[str, Any]) -> None:
+async def settle_retrieved(accepted: Accepted, response: Mapping[str, Any]) -> None:
     """Charge a response that was made in the background, once, when it is retrieved with its usage.
 
     One that failed and reports none costs nothing.
@@ -114,34 +114,27 @@ def settle_retrieved(accepted: Accepted, response: Mapping[str, Any]) -> None:
     if response.get("status") in _UNFINISHED or not isinstance(usage, dict) or count_usage(usage) == (None, None):
         return
     assert accepted.lease is not None
-    if (found := accepted.stored_objects.take_charge(accepted.progress.response_id)) is not None:
+    if (found := await accepted.stored_objects.take_charge(accepted.progress.response_id)) is not None:
         tokens, cost, since = found
         accepted.progress.usage = usage
         accepted.lease.settle(Charge(int(tokens), cost, int(since)))
 
 
-def build_retrieval_watch(accepted: Accepted) -> Callable[[bytes], None]:
+def build_retrieval_watch(accepted: Accepted) -> Callable[[bytes], Awaitable[None]]:
     """The same for a response that is retrieved as a stream: the function to call with each of its pieces."""
     relay = EventRelay(FORMATS["responses"])
 
-    def watch(piece: bytes) -> None:
+    async def watch(piece: bytes) -> None:
         relay.feed(piece)
         if relay.is_done:
             status = "failed" if _failed_event.search(relay.tail) else ""
-            settle_retrieved(accepted, {"status": status, "usage": relay.find_usage()})
+            await settle_retrieved(accepted, {"status": status, "usage": relay.find_usage()})
 
     return watch
 
 
-def build_relay(accepted: Accepted, member: bytes, source: UpstreamResponse | None, *, adds_usage: bool) -> EventRelay:
+def build_relay(accepted: Accepted, member: bytes, *, adds_usage: bool) -> EventRelay:
     """The relay of a stream. One that is counted has the request charged before its final event is sent."""
-    progress, lease = accepted.progress, accepted.lease
-    if lease is None and not adds_usage:
+    if accepted.lease is None and not adds_usage:
         return EventRelay(accepted.wire, member)
-
-    def end(relay: AccountingRelay) -> None:
-        progress.usage = relay.find_usage() or ({} if source is None else source.find_usage())
-        if lease is not None:
-            lease.close()
-
-    return AccountingRelay(accepted.wire, member, drops_usage=adds_usage, on_end=end)
+    return AccountingRelay(accepted.wire, member, drops_usage=adds_usage)

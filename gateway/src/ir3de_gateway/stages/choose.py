@@ -7,11 +7,11 @@ that the router decides for, or that answers in its place (see `choice`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from time import perf_counter, sleep
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ir3de import Conversation
 from ir3de.errors import InputError
@@ -43,7 +43,8 @@ from ir3de_gateway.stages.consult import consult as consult_encoder
 from ir3de_gateway.stages.consult import is_unsure
 from ir3de_gateway.stages.explore import draw_number, explore
 from ir3de_gateway.stages.values import Chosen, Received
-from ir3de_gateway.store.pins import StoredPins, build_unknown_error
+from ir3de_gateway.store.contract import PinStore
+from ir3de_gateway.store.pins import build_unknown_error
 from ir3de_gateway.wire.formats import PassthroughFormat, is_object_id
 
 if TYPE_CHECKING:
@@ -54,26 +55,33 @@ ENDPOINTS = frozenset(("chat", "completions", "responses", "messages", "embeddin
 TURNS_AT_A_TIME = 8  # of a long chat: then the event loop may have the interpreter's lock
 
 
+class FoundPins(Protocol):
+    """Pins that were looked up before, such as a dictionary of them."""
+
+    def get(self, name: str, /) -> str | None: ...
+
+
 async def choose(received: Received) -> Chosen:
     """Choose the experts for a request that is routed, and reserve what it may take from the limits of its key."""
     accepted, body, model, controls, prompt, replica = received
     snapshot = accepted.snapshot
     routed = await _route_first(received, snapshot) if model in RESERVED else None
-    choice = choose_expert(snapshot, model, prompt, controls, accepted.gateway.pins, routed)
+    pins = await find_pins(accepted.gateway.pins, snapshot, model, prompt, controls)
+    choice = choose_expert(snapshot, model, prompt, controls, pins, routed)
     if snapshot.candidate is not None and choice.routed is not None:
-        choice = await _try_candidate(received, choice, snapshot.candidate)
+        choice = await _try_candidate(received, choice, snapshot.candidate, pins)
     if share := snapshot.config.routing.explore:
         choice = _explore(received, choice, share)
     accepted.progress.add_choice(choice)
     if choice.build_rejection is not None:
         raise choice.build_rejection()
     if accepted.lease is not None:
-        reserve_usage(received, accepted.lease, choice)
+        await reserve_usage(received, accepted.lease, choice)
     session = controls.session if choice.routed is not None and choice.why not in ("shadow", EXPLORE) else ""
     return Chosen(accepted, choice, OutgoingBody.from_request(accepted.wire, body), replica, session)
 
 
-async def _try_candidate(received: Received, live: Choice, candidate: Snapshot) -> Choice:
+async def _try_candidate(received: Received, live: Choice, candidate: Snapshot, pins: FoundPins) -> Choice:
     """The live router's choice, or that of the candidate, which decides, too. If it cannot, no request fails."""
     accepted, _, model, controls, prompt, _ = received
     try:
@@ -81,7 +89,7 @@ async def _try_candidate(received: Received, live: Choice, candidate: Snapshot) 
         config, other = accepted.snapshot.config.routing.candidate, None
         if config is not None and config.mode == "canary":
             with suppress(ApiError):  # no expert may answer
-                other = choose_expert(candidate, model, prompt, controls, accepted.gateway.pins, routed)
+                other = choose_expert(candidate, model, prompt, controls, pins, routed)
         return settle(received, live, routed, other)
     except Exception as error:
         accepted.gateway.observer.metrics.candidate.count_failure(error)
@@ -150,8 +158,21 @@ def route_turns(router: Router, turns: Sequence[str], weights: Costs | None = No
     return chat
 
 
+async def find_pins(
+    pins: PinStore, snapshot: Snapshot, model: str, prompt: Prompt, controls: Controls
+) -> Mapping[str, str]:
+    """The pins that the choice may need: of the answer that the request continues, and of its conversation."""
+    if model not in RESERVED and not prompt.follows:
+        return {}
+    pinning = snapshot.config.routing.pinning
+    names = [build_response_pin(prompt.follows)] if prompt.follows and pinning.stored_ttl else []
+    names += [controls.session] if controls.session and pinning.ttl and model in RESERVED else []
+    found = {name: await pins.get(name) for name in names}
+    return {name: value for name, value in found.items() if value is not None}
+
+
 def choose_expert(
-    snapshot: Snapshot, model: str, prompt: Prompt, controls: Controls, pins: StoredPins, routed: Routed | None = None
+    snapshot: Snapshot, model: str, prompt: Prompt, controls: Controls, pins: FoundPins, routed: Routed | None = None
 ) -> Choice:
     """The choice for a request that is routed, or an `ApiError`: no such model, or no expert may answer.
 
@@ -249,7 +270,7 @@ def _build_rejection(eligible: Sequence[Expert]) -> ApiError:
     return ApiError(422, message, "out_of_domain", "model", headers=headers)
 
 
-def _find_owner(snapshot: Snapshot, prompt: Prompt, pins: StoredPins) -> str | None:
+def _find_owner(snapshot: Snapshot, prompt: Prompt, pins: FoundPins) -> str | None:
     """The expert whose server has the answer that the request continues, if that is known."""
     routing = snapshot.config.routing
     if not routing.pinning.stored_ttl or routing.shadow is not None:
@@ -276,7 +297,7 @@ def build_response_pin(response_id: str) -> str:
     return f"response {response_id}"
 
 
-def _find_pinned(candidates: Candidates, pins: StoredPins, routed: Routed) -> Expert | None:
+def _find_pinned(candidates: Candidates, pins: FoundPins, routed: Routed) -> Expert | None:
     """The conversation's expert, unless the router is sure of another one. Tool loops and follow-ups always stay."""
     pinning, decision = candidates.snapshot.config.routing.pinning, routed.decision
     if not pinning.ttl or (name := pins.get(candidates.controls.session)) is None:

@@ -91,38 +91,39 @@ async def _choose(received: _Received) -> Chosen:
     """The expert that the request names, or that has what it is about."""
     accepted, wire, body, values = received
     model, controls = read_model(accepted, values)
-    choice, replica = _choose_expert(accepted, wire, model, values, controls)
+    choice, replica = await _choose_expert(accepted, wire, model, values, controls)
     accepted.progress.add_choice(choice)
     if accepted.lease is not None and wire.counts_usage:
         size = None if wire.body == "form" else accepted.progress.record.received_bytes
-        reserve(accepted, accepted.lease, choice, partial(find_passed_bound, wire, values, size))
+        await reserve(accepted, accepted.lease, choice, partial(find_passed_bound, wire, values, size))
     if wire.finds is not None:
         accepted = accepted._replace(wire=wire.with_id(accepted.object_id))
     return Chosen(accepted, choice, body, replica)
 
 
-def _choose_expert(
+async def _choose_expert(
     accepted: Accepted, wire: PassthroughFormat, model: str, values: Mapping[str, Any], controls: Controls
 ) -> tuple[Choice, str]:
     """The choice, and the replica that has the object of the request."""
     if wire.finds is not None:
-        found = _choose_owner(accepted, wire, wire.finds, accepted.object_id, controls)
+        found = await _choose_owner(accepted, wire, wire.finds, accepted.object_id, controls)
         accepted.progress.response_id = accepted.object_id if wire.finds == "response" else ""
         return found
     if isinstance(file_id := values.get("input_file_id"), str) and wire.makes == "batch":
-        return _choose_owner(accepted, wire, "file", file_id, controls, "input_file_id")
+        return await _choose_owner(accepted, wire, "file", file_id, controls, "input_file_id")
     record = accepted.progress.record
     record.asked = record.alias or model
     return choose_by_name(accepted.snapshot, wire, model, controls), ""
 
 
-def _choose_owner(
+async def _choose_owner(
     accepted: Accepted, wire: PassthroughFormat, kind: str, object_id: str, controls: Controls, param: str | None = None
 ) -> tuple[Choice, str]:
     """The expert that has an object, and the replica."""
     objects, key = accepted.stored_objects, accepted.key
-    owner = objects.find(kind, object_id)
+    owner = await objects.find(kind, object_id)
     if owner is not None and not key.may_ask(owner):
         raise build_unknown_error(kind, object_id, param)
     stored = StoredAt(kind, object_id, owner, is_shared=not key.name, param=param)
-    return choose_owner(accepted.snapshot, wire, stored, controls), objects.find_replica(kind, object_id)
+    choice = choose_owner(accepted.snapshot, wire, stored, controls)
+    return choice, await objects.find_replica(kind, object_id)

@@ -13,7 +13,6 @@ from ir3de_gateway.requests.client import Controls
 from ir3de_gateway.stages.choice import Choice, list_substitutes
 from ir3de_gateway.stages.choose import choose_expert, route_prompt
 from ir3de_gateway.stages.read import read_prompt
-from ir3de_gateway.store.pins import StoredPins
 from ir3de_gateway.wire import FORMATS
 
 if TYPE_CHECKING:
@@ -27,7 +26,6 @@ def preview(
     snapshot: Snapshot,
     messages: Sequence[Any],
     decision: Decision,
-    pins: StoredPins,
     key: ClientKey,
     weights: Mapping[str, float] | None,
     *,
@@ -45,7 +43,7 @@ def preview(
         prompt = read_prompt(FORMATS["chat/completions"], values, routing.text, routing.envelopes)
         asks = snapshot.router.opinion is not None and model in RESERVED and routing.encoder_deadline
         routed = route_prompt(snapshot, prompt, controls, consult=None) if asks else None  # this is not the event loop
-        choice = choose_expert(snapshot, model, prompt, controls, pins, routed)
+        choice = choose_expert(snapshot, model, prompt, controls, {}, routed)
         if choice.build_rejection is not None:
             raise choice.build_rejection()
         expert, handovers = _skip_failing(choice)

@@ -52,7 +52,7 @@ async def read(accepted: Accepted) -> Received:
         prompt = prompt if found is None else prompt._replace(untranslatable=found.message)
     replica = ""
     if wire.stores_answers:
-        prompt, replica = _check_stored(accepted, values, prompt)
+        prompt, replica = await _check_stored(accepted, values, prompt)
     if snapshot.config.logs.prompts or snapshot.keeps_journal:
         record.text, record.turns = prompt.text[:MAX_LOGGED_CHARS], prompt.turns
     return Received(accepted, body, model, controls, prompt, replica)
@@ -105,7 +105,7 @@ def _check_key(accepted: Accepted, model: str, allowed: frozenset[str]) -> None:
         raise ApiError(403, f"the API key '{key}' may not use {shadow!r}, which answers everything here")
 
 
-def _check_stored(accepted: Accepted, values: Mapping[str, Any], prompt: Prompt) -> tuple[Prompt, str]:
+async def _check_stored(accepted: Accepted, values: Mapping[str, Any], prompt: Prompt) -> tuple[Prompt, str]:
     """The prompt with the id of the answer that it continues as the pins have it, and the replica with that answer.
 
     Keys continue their own answers only. Conversations cannot be made here: one may be of any client of the expert.
@@ -117,10 +117,10 @@ def _check_stored(accepted: Accepted, values: Mapping[str, Any], prompt: Prompt)
         raise ApiError(400, message, "conversation_not_found", "conversation")
     if not prompt.follows:
         return prompt, ""
-    if key and accepted.stored_objects.find("response", prompt.follows) is None:
+    if key and await accepted.stored_objects.find("response", prompt.follows) is None:
         message = f"no response {prompt.follows[:200]!r}: it was not made here, or it is gone"
         raise ApiError(400, message, "previous_response_not_found", "previous_response_id")
-    replica = accepted.stored_objects.find_replica("response", prompt.follows)
+    replica = await accepted.stored_objects.find_replica("response", prompt.follows)
     return prompt._replace(follows=scope_id(prompt.follows, key)), replica
 
 

@@ -86,7 +86,7 @@ async def read_pieces(answered: Answered, send: Callable[[bytes], Awaitable[None
     if relay is None:
         while piece:
             if answered.watch is not None:
-                answered.watch(piece)
+                await answered.watch(piece)
             await send(piece)
             piece = b"" if source is None else await source.read_piece()
         return b""
@@ -98,7 +98,10 @@ async def read_pieces(answered: Answered, send: Callable[[bytes], Awaitable[None
             if ready := relay.feed(piece):
                 if is_unknown and (response_id := relay.find_response_id()):
                     progress.response_id, is_unknown = response_id, False
-                    accepted.stored_objects.remember("response", response_id, progress.record.expert)
+                    await accepted.stored_objects.remember("response", response_id, progress.record.expert)
+                if accepted.lease is not None and accepted.lease.is_open and relay.has_ended:
+                    progress.usage = relay.find_usage() or ({} if source is None else source.find_usage())
+                    await accepted.lease.close()  # before the client can notice the end
                 await send(ready)
             piece = b"" if source is None else await source.read_piece(last=relay.is_ending)
         rest = relay.flush()

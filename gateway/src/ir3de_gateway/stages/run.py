@@ -78,7 +78,7 @@ async def run(
         response.status = response.status or 500
         raise
     finally:
-        finish(accepted)
+        await finish(accepted)
 
 
 async def remember(relayed: Relayed) -> None:
@@ -87,21 +87,28 @@ async def remember(relayed: Relayed) -> None:
     if relayed.copy is not None:
         relayed.copy.store(accepted)
     if record.outcome == "ok" and relayed.session:
-        accepted.gateway.pins.put(relayed.session, record.expert)
+        await accepted.gateway.pins.put(relayed.session, record.expert)
     if relayed.observe is not None:
         await relayed.observe()
 
 
-def finish(accepted: Accepted) -> None:
+async def finish(accepted: Accepted) -> None:
+    """Charge the key, and record what happened, even if the gateway stops meanwhile."""
+    try:
+        if accepted.lease is not None:
+            await accepted.lease.close()  # which fills in what it took
+    finally:
+        record_end(accepted)
+
+
+def record_end(accepted: Accepted) -> None:
     """Fill in what is known at the end, and hand the record to metrics, logs and traces."""
     progress, response = accepted.progress, accepted.response
     record, expert, usage = progress.record, progress.expert, progress.usage
     record.status = response.status or (499 if record.outcome == "cancelled" else 0)
     record.sent_bytes = response.sent_bytes
     record.total_seconds = perf_counter() - accepted.clock
-    if accepted.lease is not None:
-        accepted.lease.close()  # which fills in what it took
-    elif usage and expert is not None and record.cache != "hit":  # a hit costs nothing
+    if accepted.lease is None and usage and expert is not None and record.cache != "hit":  # a hit costs nothing
         prompt, answer = record.prompt_tokens, record.completion_tokens = count_usage(usage)
         record.cost = expert.config.price.compute_cost(prompt or 0, answer or 0) if expert.has_price else 0.0
     accepted.gateway.observer.observe(record)

@@ -4,10 +4,9 @@
     pins       get, put, take
     counts     publish, read_published
 
-Each operation is atomic and one round trip, none needs a lock across two calls, and times come from the caller. So an
-implementation over the network can replace the embedded one, which is two files of numbers and SQLite files. Breakers
-and concurrency limits of experts are in shared memory (`numbers.WorkerTable`), because each request reads them several
-times. Changes of /admin, drained replicas among them, are in `admin/state.py`: several machines may share that file.
+`contract` is the seam. The embedded store is two files of numbers and SQLite files. Breakers and concurrency limits of
+experts are in shared memory (`numbers.WorkerTable`), because each request reads them several times. Changes of /admin,
+drained replicas among them, are in `admin/state.py`: several machines may share that file.
 """
 
 from __future__ import annotations
@@ -15,8 +14,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from ir3de_gateway.store.contract import LimitStore, PinStore
+from ir3de_gateway.store.embedded import EmbeddedLimits, EmbeddedPins
 from ir3de_gateway.store.limits import FileLimits
-from ir3de_gateway.store.pins import StoredPins, create_pins
+from ir3de_gateway.store.pins import create_pins
 from ir3de_gateway.store.workers import WorkerPlace, get_worker_folder
 
 
@@ -24,14 +25,16 @@ from ir3de_gateway.store.workers import WorkerPlace, get_worker_folder
 class Store:
     """The parts of a store."""
 
-    pins: StoredPins
-    limits: FileLimits | None = None  # None where keys are not counted
+    pins: PinStore
+    limits: LimitStore | None = None  # None where keys are not counted
     counts: WorkerPlace | None = None  # None where a worker serves alone
 
-    def close(self) -> None:
-        for part in (self.pins, self.limits, self.counts):
-            if part is not None:
-                part.close()
+    async def close(self) -> None:
+        await self.pins.close()
+        if self.limits is not None:
+            await self.limits.close()
+        if self.counts is not None:
+            self.counts.close()
 
 
 def open_store(
@@ -40,7 +43,7 @@ def open_store(
     """The embedded store, in the state folder and the folder of the workers; without them, in memory."""
     shared = get_worker_folder()
     return Store(
-        create_pins(pin_seconds, folder or shared, stored_seconds),
-        FileLimits(folder, workers) if counts_keys else None,
+        EmbeddedPins(create_pins(pin_seconds, folder or shared, stored_seconds)),
+        EmbeddedLimits(FileLimits(folder, workers)) if counts_keys else None,
         None if shared is None else WorkerPlace(shared),
     )

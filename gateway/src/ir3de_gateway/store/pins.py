@@ -21,6 +21,7 @@ from typing import Any
 
 from ir3de.serving import PAGE_BYTES, WRITE_WAIT_S, close_with, open_database
 from ir3de_gateway.api_errors import ApiError
+from ir3de_gateway.store.contract import PinStore
 from ir3de_gateway.store.workers import is_first_report
 
 MAX_PINS = 100_000  # beyond this number the least recently used pins are dropped
@@ -251,47 +252,48 @@ def scope_session(session: str, key: str) -> str:
 class StoredObjects:
     """The stored objects of one key; `replica` is the address that answers now, of an expert with several."""
 
-    def __init__(self, pins: StoredPins, key: str, seconds: float, replica: str = "") -> None:
+    def __init__(self, pins: PinStore, key: str, seconds: float, replica: str = "") -> None:
         self._pins, self._key, self._seconds, self._replica = pins, key, seconds, replica
 
-    def find(self, kind: str, object_id: str) -> str | None:
+    async def find(self, kind: str, object_id: str) -> str | None:
         """The expert that has an object; None if the object is unknown, or another key's."""
-        return self._pins.get(f"{kind} {scope_id(object_id, self._key)}")
+        return await self._pins.get(f"{kind} {scope_id(object_id, self._key)}")
 
-    def find_replica(self, kind: str, object_id: str) -> str:
+    async def find_replica(self, kind: str, object_id: str) -> str:
         """The replica that has an object; empty if its expert has one address."""
-        return self._pins.get(f"replica with {kind} {scope_id(object_id, self._key)}") or ""
+        return await self._pins.get(f"replica with {kind} {scope_id(object_id, self._key)}") or ""
 
-    def remember(self, kind: str, object_id: str, expert: str) -> None:
+    async def remember(self, kind: str, object_id: str, expert: str) -> None:
         if not self._seconds:
             return
         name = f"{kind} {scope_id(object_id, self._key)}"
         if self._replica:
-            self._pins.put(f"replica with {name}", self._replica, self._seconds)
-        self._pins.put(name, expert, self._seconds)
+            await self._pins.put(f"replica with {name}", self._replica, self._seconds)
+        await self._pins.put(name, expert, self._seconds)
 
-    def remember_charge(self, response_id: str, charge: Sequence[float]) -> None:
+    async def remember_charge(self, response_id: str, charge: Sequence[float]) -> None:
         """Remember what was charged for a response before its usage was known."""
         if self._seconds:
-            self._pins.put(self._name_charge(response_id), json.dumps(charge), self._seconds)
+            await self._pins.put(self._name_charge(response_id), json.dumps(charge), self._seconds)
 
-    def take_charge(self, response_id: str) -> list[float] | None:
+    async def take_charge(self, response_id: str) -> list[float] | None:
         """What was charged for a response, for the one caller that settles it."""
-        found = self._pins.take(self._name_charge(response_id))
+        found = await self._pins.take(self._name_charge(response_id))
         return None if found is None else json.loads(found)
 
     def _name_charge(self, response_id: str) -> str:
         return f"charge of response {scope_id(response_id, self._key)}"
 
-    def remember_answer(self, kind: str, answer: dict[str, Any], expert: str) -> None:
+    async def remember_answer(self, kind: str, answer: dict[str, Any], expert: str) -> None:
         """Remember the object that an answer is, and the files that it names."""
         for found_kind, object_id in list_objects(kind, answer):
-            if self.find(found_kind, object_id) != expert:
-                self.remember(found_kind, object_id, expert)
+            if await self.find(found_kind, object_id) != expert:
+                await self.remember(found_kind, object_id, expert)
 
-    def keep_own(self, kind: str, answer: dict[str, Any]) -> dict[str, Any]:
+    async def keep_own(self, kind: str, answer: dict[str, Any]) -> dict[str, Any]:
         """A list of objects without those of other keys: experts have one list for all."""
-        own = [one for one in answer["data"] if isinstance(one, dict) and self.find(kind, str(one.get("id")))]
+        found = [one for one in answer["data"] if isinstance(one, dict)]
+        own = [one for one in found if await self.find(kind, str(one.get("id")))]
         ends = {"first_id": own[0]["id"] if own else None, "last_id": own[-1]["id"] if own else None}
         return {**answer, "data": own} | {name: value for name, value in ends.items() if name in answer}
 

@@ -242,7 +242,7 @@ class KeyMetrics:
         return key
 
 
-def build_budget_metrics(keys: KeyRegistry) -> list[Metric]:
+async def build_budget_metrics(keys: KeyRegistry) -> list[Metric]:
     """The budgets of keys that have one, and whether the keys file is valid.
 
     All workers share these numbers, so each of them reports the same: they are not added up.
@@ -261,7 +261,7 @@ def build_budget_metrics(keys: KeyRegistry) -> list[Metric]:
     for key in with_budget[:MAX_KEYS]:
         assert key.store is not None
         try:
-            usage = key.store.read_usage(key.name, time()).usage
+            usage = (await key.store.read_usage(key.name)).usage
         except DamagedNumbersError:  # it is in the log, and at /admin/keys
             continue
         day, month = (key.limits.budget_per_day, usage.day), (key.limits.budget_per_month, usage.month)

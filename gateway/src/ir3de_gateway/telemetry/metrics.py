@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from platform import python_version
 from time import monotonic
@@ -212,14 +212,16 @@ class Metrics:
             self._warned = monotonic()
             _log.warning("%s: %s", what, error)
 
-    def scrape(self, accept: str = "") -> tuple[bytes, str]:
+    async def build_shared(self) -> list[Metric]:
+        """What is the same in all workers: budgets, as the store has them."""
+        return [] if self.keys is None else await build_budget_metrics(self.keys)
+
+    def scrape(self, accept: str = "", shared: Sequence[Metric] = ()) -> tuple[bytes, str]:
         """All metrics in the format that the client prefers, and its content type; this worker's as of `refresh`."""
         encode, content_type = choose_encoder(accept)
         registry = CollectorRegistry()
         described = [_describe_build(), _describe_router(self._live)]
-        if self.keys is not None:
-            described += build_budget_metrics(self.keys)
-        registry.register(_Scrape([*self._counts.build(self._read_all()), *described]))
+        registry.register(_Scrape([*self._counts.build(self._read_all()), *described, *shared]))
         return encode(registry), content_type
 
     def _read_all(self) -> Iterator[tuple[Dump, bool]]:

@@ -225,7 +225,8 @@ class Observer:
     async def _get_metrics(self, request: Request) -> Response:
         self.flush()
         self.metrics.refresh(self.in_flight)
-        content, content_type = await asyncio.to_thread(self.metrics.scrape, request.headers.get("accept", ""))
+        shared, accept = await self.metrics.build_shared(), request.headers.get("accept", "")
+        content, content_type = await asyncio.to_thread(self.metrics.scrape, accept, shared)
         return Response(content, headers={"content-type": content_type, "cache-control": "no-store"})
 
     def _publish(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
 MAX_EVENT_BYTES = 16 << 20  # of an event that must be whole; a larger one is an error
@@ -153,6 +153,8 @@ class EventRelay:
     b'data: {"id":2}'
     """
 
+    has_ended = False  # whether the final event has come, where events are counted
+
     def __init__(self, wire: StreamFormat, provenance: bytes = b"") -> None:
         self._wire = wire
         self._reader = EventReader(max_bytes=MAX_RELAYED_BYTES, forwards_parts=True)
@@ -237,7 +239,7 @@ class EventRelay:
 
 
 class AccountingRelay(EventRelay):
-    """Relays events, counts them, and calls `on_end` before the final event is forwarded.
+    """Relays events, counts them, and knows when the final one has come (`has_ended`).
 
     With `drops_usage`, the event with the usage, which only the gateway requested, is taken out.
 
@@ -255,11 +257,10 @@ class AccountingRelay(EventRelay):
         provenance: bytes = b"",
         *,
         drops_usage: bool = False,
-        on_end: Callable[[AccountingRelay], None] = lambda relay: None,
     ) -> None:
         super().__init__(wire, provenance)
         self.events = 0
-        self._drops_usage, self._on_end, self._has_ended = drops_usage, on_end, False
+        self._drops_usage = drops_usage
         self._usage: Mapping[str, Any] | None = None
 
     def _forward(self, ready: bytes) -> bytes:
@@ -269,9 +270,8 @@ class AccountingRelay(EventRelay):
             ready = b"".join(event.raw for event in events)
         self.events += sum(event.data is not None for event in events)
         ready = super()._forward(ready)
-        if not self._has_ended and any(map(self._wire.is_final, events)):
-            self._has_ended = True
-            self._on_end(self)
+        if not self.has_ended and any(map(self._wire.is_final, events)):
+            self.has_ended = True
         return ready
 
     def find_usage(self) -> Mapping[str, Any]:
