@@ -122,6 +122,8 @@ def test_prices_of_a_gateway(tmp_path: Path) -> None:
     path = tmp_path / "ir3de.yaml"
     path.write_text("experts:\n  law: {url: x, price: {input_per_1m: 2, output_per_1m: 8}}\n  maths: {url: y}\n")
     assert read_prices(path)["law"].output_per_1m == 8.0 and len(read_prices(path)) == 1
+    path.write_text("experts:\n  - {name: law, price: {input_per_1m: 2, output_per_1m: 8}}\n  - {name: maths}\n")
+    assert read_prices(path)["law"].output_per_1m == 8.0 and len(read_prices(path)) == 1
 
 
 def test_the_page_is_complete_and_safe(live: Path, candidate: Path, state: Path, tmp_path: Path) -> None:

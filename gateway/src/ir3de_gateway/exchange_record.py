@@ -88,7 +88,7 @@ class ExchangeRecord:
     total_seconds: float = 0.0
     response_id: str = ""  # of the answer, if the journal is kept
     prompt_tokens: int | None = None  # as the expert counts them
-    cached_tokens: int | None = None  # of them, read from the expert's prompt cache, if the journal is kept
+    cached_tokens: int | None = None  # of them, read from the expert's prompt cache; None if it reports none
     completion_tokens: int | None = None
     cost: float | None = None  # tokens times the expert's price
     is_estimated: bool = False  # the expert reported no tokens, so the gateway estimated them for the client's key

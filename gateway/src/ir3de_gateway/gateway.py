@@ -19,6 +19,7 @@ from ir3de_gateway.admin.trial import TrialJudge
 from ir3de_gateway.api_errors import ApiError
 from ir3de_gateway.background import repeat, run_in_thread
 from ir3de_gateway.config.document import Config
+from ir3de_gateway.config.prices import apply_price_file
 from ir3de_gateway.experts.snapshot import HealthChecker, LiveSnapshot, Snapshot
 from ir3de_gateway.feedback.drift_watch import LOOK_INTERVAL_S, DriftWatch
 from ir3de_gateway.feedback.writer import JournalWriter, check_folder
@@ -86,6 +87,7 @@ class Gateway:
             read_keys_in_force(Path(config.server.keys_file))  # a broken one stops the start before anything is opened
         load_hooks(config.hooks)  # what cannot be loaded stops the start
         check_folder(config.feedback)  # a journal that cannot be written does so, too
+        given, config = config, apply_price_file(config)
         path, temporary = find_state_folder(config, config_path), None
         if path is None and (shared := get_worker_folder()) is not None:
             path = shared / "state"
@@ -96,7 +98,7 @@ class Gateway:
         now = open_admin_state(config, None, folder)
         gateway = cls(now, config_path=config_path, state_folder=path if temporary is None else None)
         now.apply_drains()
-        again = partial(_read_again, reread or (lambda: config))
+        again = partial(_read_again, reread or (lambda: given))
         gateway.administration = Administration(gateway.live, again, folder, gateway.is_first)
         gateway.administration.note_version()
         gateway._temporary_state = temporary
@@ -195,8 +197,8 @@ class Gateway:
 
 
 def _read_again(read: Callable[[], Config]) -> Config:
-    """The configuration; an error if a hook cannot be loaded, or the journal cannot be opened: the one before stays."""
-    config = read()
+    """The configuration with its price file. What cannot be loaded or opened is an error: the one before stays."""
+    config = apply_price_file(read())
     load_hooks(config.hooks)
     check_folder(config.feedback)
     return config

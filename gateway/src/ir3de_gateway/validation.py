@@ -20,6 +20,7 @@ from ir3de_gateway.config.document import Config, RouterConfig
 from ir3de_gateway.config.experts import ExpertConfig, read_variable
 from ir3de_gateway.config.findings import Finding, split_path, suggest_name
 from ir3de_gateway.config.load import list_client_variables, read_document
+from ir3de_gateway.config.prices import check_price_file
 from ir3de_gateway.hooks.hook import load_function
 from ir3de_gateway.keys.keys_file import check_keys_file
 from ir3de_gateway.keys.registry import list_environment_keys
@@ -81,8 +82,9 @@ def check_config(
 
     With `needs_router`, a router that cannot be read is an error; otherwise it is a finding.
     """
+    config, unpriced = check_price_file(config)
     config, findings = apply_admin_state(config, path)
-    router = None
+    router, findings = None, [*unpriced, *findings]
     try:
         router = read_router_facts(config.router.path, config.routing.threshold)
     except ArtifactError as error:

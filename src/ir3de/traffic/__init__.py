@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ir3de.traffic.labelling import PromptToLabel, choose_prompts, propose_labels
     from ir3de.traffic.learning import Forgetting, Learning, forget, learn
     from ir3de.traffic.new_domains import NewDomain, find_new_domains
-    from ir3de.traffic.prices import Price
+    from ir3de.traffic.prices import Price, read_prices
     from ir3de.traffic.records import ADMIN, Feedback, JournalPrompt, TrafficRecord, name_author
     from ir3de.traffic.score_learning import ScoreLearning, learn_scores
     from ir3de.traffic.selection import Selection
@@ -30,7 +30,7 @@ else:
             "journal": "Journal",
             "labelling": "PromptToLabel choose_prompts propose_labels",
             "learning": "Forgetting Learning forget learn",
-            "prices": "Price",
+            "prices": "Price read_prices",
             "new_domains": "NewDomain find_new_domains",
             "records": "ADMIN Feedback JournalPrompt TrafficRecord name_author",
             "score_learning": "ScoreLearning learn_scores",
@@ -73,5 +73,6 @@ __all__ = [
     "name_author",
     "observe_record",
     "propose_labels",
+    "read_prices",
     "run_test",
 ]

@@ -56,7 +56,9 @@ def read_prices(path: Path) -> dict[str, Price]:
     """The prices of a JSON or YAML file: {expert: price}, or the configuration of a gateway."""
     document: Any = read_document(path)
     experts = document.get("experts") if isinstance(document, Mapping) else None
-    if isinstance(experts, Mapping):  # of a gateway: experts without a price are free
+    if isinstance(experts, list):  # of a gateway: experts without a price are free
+        experts = {one.get("name"): one for one in experts if isinstance(one, Mapping)}
+    if isinstance(experts, Mapping):
         priced = {
             str(name): one["price"] for name, one in experts.items() if isinstance(one, Mapping) and "price" in one
         }

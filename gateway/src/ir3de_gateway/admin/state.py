@@ -102,7 +102,8 @@ class State:
             path = str(folder / self.router.path) if self.router.own else self.router.path
             router = base.router.model_copy(update={"path": path})
         try:
-            return Config(**{**dict(base), "router": router, "experts": (*experts, *changed.values())})
+            made = Config(**{**dict(base), "router": router, "experts": (*experts, *changed.values())})
+            return made.with_prices(base.listed_prices)
         except ValidationError as error:
             found = "; ".join(fault["msg"].removeprefix("Value error, ") for fault in error.errors())
             raise InputError(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 
 from ir3de.serving import ENVELOPES
 from ir3de_gateway.config.aliases import find_target, list_alias_problems
@@ -18,6 +18,7 @@ from ir3de_gateway.config.experts import (
     FilePath,
     Name,
     Part,
+    Price,
     Seconds,
     Variable,
     resolve_path,
@@ -350,8 +351,12 @@ class Config(Part):
     """What sees requests and answers on their way, for guardrails and redaction."""
     feedback: FeedbackConfig = FeedbackConfig()
     """The journal of requests and the feedback on them; off by default."""
+    prices: FilePath | None = None
+    """File with the prices of experts that have no `price` here, in JSON or YAML; a reload reads it again."""
     state: FilePath | None = None
     """Folder for the changes made through /admin; by default `ir3de-state` next to this file."""
+
+    _listed_prices: Mapping[str, Price] = PrivateAttr(default_factory=dict)  # of the price file
 
     @model_validator(mode="after")
     def _names_fit(self) -> Self:
@@ -363,6 +368,21 @@ class Config(Part):
     @property
     def by_name(self) -> Mapping[str, ExpertConfig]:
         return {expert.name: expert for expert in self.experts}
+
+    @property
+    def listed_prices(self) -> Mapping[str, Price]:
+        """The prices of the price file, if it was read."""
+        return self._listed_prices
+
+    def with_prices(self, listed: Mapping[str, Price]) -> Config:
+        """The same, with these prices for experts that have none of their own."""
+        rest = [one.name for one in self.experts if "price" not in one.model_fields_set and one.name in listed]
+        experts = [
+            one.model_copy(update={"price": listed[one.name]}) if one.name in rest else one for one in self.experts
+        ]
+        made = self.model_copy(update={"experts": tuple(experts)})
+        made._listed_prices = listed
+        return made
 
     def resolve_aliases(self) -> Mapping[str, str]:
         """Each alias, and `auto` or the expert that it stands for."""

@@ -140,11 +140,27 @@ class Price(Part):
 
     input_per_1m: float = Field(0.0, ge=0, allow_inf_nan=False)
     """Price of a million prompt tokens."""
+    cached_input_per_1m: float | None = Field(None, ge=0, allow_inf_nan=False)
+    """Price of a million prompt tokens that the expert read from its prompt cache; by default that of the others."""
     output_per_1m: float = Field(0.0, ge=0, allow_inf_nan=False)
     """Price of a million answer tokens."""
 
-    def compute_cost(self, prompt_tokens: int, answer_tokens: int) -> float:
-        return (prompt_tokens * self.input_per_1m + answer_tokens * self.output_per_1m) / 1e6
+    @model_validator(mode="after")
+    def _cache_is_not_dearer(self) -> Self:
+        if self.cached_input_per_1m is not None and self.cached_input_per_1m > self.input_per_1m:
+            raise ValueError(f"cached_input_per_1m must not be more than input_per_1m, {self.input_per_1m:g}")
+        return self
+
+    def compute_cost(self, prompt_tokens: int, answer_tokens: int, cached_tokens: int = 0) -> float:
+        """The cost of an answer; `cached_tokens` are among those of the prompt.
+
+        >>> Price(input_per_1m=2.0, cached_input_per_1m=0.5, output_per_1m=8.0).compute_cost(1000, 100, 800)
+        0.0016
+        """
+        cost = prompt_tokens * self.input_per_1m + answer_tokens * self.output_per_1m
+        if cached_tokens and self.cached_input_per_1m is not None:
+            cost -= min(cached_tokens, prompt_tokens) * (self.input_per_1m - self.cached_input_per_1m)
+        return cost / 1e6
 
 
 class Timeouts(Part):
@@ -277,7 +293,7 @@ class ExpertConfig(Part):
     """Tokens of the longest answer that its server gives. A key's limits reserve as much for a request that does not
     limit its answer; by default the context window, or 8,192."""
     price: Price = Price()
-    """Its price, for the control `max_price` and for the cost in logs and metrics."""
+    """Its price, for the control `max_price` and for the cost in logs and metrics; otherwise that in the price file."""
     stream_usage: bool | None = None
     """Whether to request the token counts of streams even if the client does not; the client then does not see them.
     By default yes if it has a price, or the client's key has limits."""

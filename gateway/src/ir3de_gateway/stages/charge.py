@@ -15,6 +15,7 @@ from ir3de_gateway.stages.choice import Choice
 from ir3de_gateway.stages.values import NOTHING_EXPECTED, Accepted, Expected, Received
 from ir3de_gateway.store.limits import Charge, Spending
 from ir3de_gateway.wire import FORMATS
+from ir3de_gateway.wire.answer_facts import count_cached
 from ir3de_gateway.wire.events import AccountingRelay, EventRelay
 from ir3de_gateway.wire.formats import count_usage
 
@@ -67,8 +68,9 @@ async def measure(accepted: Accepted) -> Spending | None:
         return await _charge_later(accepted, accepted.lease.reserved, expert)
     if is_estimated:
         prompt, answer = expected.prompt_tokens, _estimate_answer(accepted)
-    cost = expert.config.price.compute_cost(prompt or 0, answer or 0)
-    record.prompt_tokens, record.completion_tokens = prompt, answer
+    cached = count_cached(usage)
+    cost = expert.config.price.compute_cost(prompt or 0, answer or 0, cached or 0)
+    record.prompt_tokens, record.completion_tokens, record.cached_tokens = prompt, answer, cached
     record.cost, record.is_estimated = cost, is_estimated
     return Spending(expert.name, prompt or 0, answer or 0, cost, is_estimated)
 

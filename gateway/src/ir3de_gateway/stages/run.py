@@ -110,7 +110,9 @@ def record_end(accepted: Accepted) -> None:
     record.total_seconds = perf_counter() - accepted.clock
     if accepted.lease is None and usage and expert is not None and record.cache != "hit":  # a hit costs nothing
         prompt, answer = record.prompt_tokens, record.completion_tokens = count_usage(usage)
-        record.cost = expert.config.price.compute_cost(prompt or 0, answer or 0) if expert.has_price else 0.0
+        cached = record.cached_tokens = count_cached(usage)
+        price = expert.config.price
+        record.cost = price.compute_cost(prompt or 0, answer or 0, cached or 0) if expert.has_price else 0.0
     accepted.gateway.observer.observe(record)
     if accepted.snapshot.keeps_journal and record.decision is not None and accepted.wire.is_sampled:
         keep_record(accepted)
@@ -128,6 +130,5 @@ def keep_record(accepted: Accepted) -> None:
         record.response_id = find_streamed_id(progress.relay.head, progress.relay.tail)
     if record.fallbacks:  # a failure decided, and not chance
         record.propensity, record.arm = 1.0, ""
-    record.cached_tokens = count_cached(progress.usage) if record.cache != "hit" else None
     if (journal := accepted.gateway.get_journal()) is not None:
         journal.put(record, accepted.snapshot.router)

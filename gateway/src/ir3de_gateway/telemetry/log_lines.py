@@ -55,6 +55,8 @@ def format_access_line(record: ExchangeRecord) -> bytes:
         line |= {"replica": record.replica, "retries": record.retries}
     if record.key:
         line |= {"key": record.key[:MAX_NAME_CHARS], **({"estimated": True} if record.is_estimated else {})}
+    if record.cached_tokens is not None:
+        line["cached_tokens"] = record.cached_tokens
     if record.cache:
         line["cache"] = record.cache
     return _encode(line)
@@ -105,7 +107,7 @@ def format_decision_line(record: ExchangeRecord, *, price: Price | None = None, 
     if (trial := record.trial) is not None:
         line |= {"candidate": trial.candidate, "candidate_expert": trial.candidate_expert}
     if price is not None:
-        line["price"] = {"input_per_1m": price.input_per_1m, "output_per_1m": price.output_per_1m}
+        line["price"] = price.model_dump(exclude_none=True)
     if prompts:
         line["text"] = record.text[:MAX_TEXT_CHARS]
         if record.turns:
