@@ -13,7 +13,8 @@ from running_gateway import QUESTIONS, Behaviour, Running, Upstream, running, se
 
 LAW = QUESTIONS["law"]
 NAMES = ("law-a", "law-b", "law-c")
-CALM = {"retries": {"backoff": 0}, "health": {"active": False}, "slow_start": 0}
+# they take turns, whatever the conversation
+CALM = {"affinity": 0, "retries": {"backoff": 0}, "health": {"active": False}, "slow_start": 0}
 
 
 @contextmanager

@@ -100,7 +100,7 @@ def test_an_expert_with_replicas_comes_by_admin_but_no_secret_goes_to_them(
         addresses = [f"{base}/history-a/v1", {"base_url": f"{base}/history-b/v1", "api_key_env": "IR3DE_EXPERT_KEY"}]
 
         def add(replicas: list[Any]) -> Any:
-            upstream = {"replicas": replicas, "health": {"active": False}}
+            upstream = {"replicas": replicas, "health": {"active": False}, "affinity": 0}
             body = {"name": "history", "upstream": upstream}
             return ask(gateway.url, body, "/admin/experts", authorization=f"Bearer {TOKEN}")
 

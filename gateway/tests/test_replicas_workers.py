@@ -22,7 +22,7 @@ def test_workers_share_replicas_checks_and_drains(folder: Path) -> None:  # noqa
     with served(upstream.app()) as experts:
         checks = {"interval": 0.2, "down_interval": 0.2, "timeout": 5, "unhealthy": 1}
         replicas = [{"base_url": f"{experts}/{name}/v1", "name": name} for name in ("a", "b", "c")]
-        law = {"name": "law", "replicas": replicas, "health": checks, "slow_start": 0}
+        law = {"name": "law", "replicas": replicas, "health": checks, "slow_start": 0, "affinity": 0}
         maths = {"name": "maths", "base_url": f"{experts}/maths/v1"}
         began = monotonic()
         with process(folder, 2, experts=[law, maths]) as gateway:

@@ -185,22 +185,24 @@ def test_a_key_asks_its_own_experts_only(found: Served) -> None:
         assert found[1].seen == []
 
 
-def test_the_replica_that_has_it_is_asked(tmp_path: Path) -> None:
-    """Replicas do not share what they store."""
+@pytest.mark.parametrize("affinity", [0, 2])
+def test_the_replica_that_has_it_is_asked(tmp_path: Path, affinity: float) -> None:
+    """Replicas do not share what they store, so the beginning of a conversation does not matter where it continues."""
     servers = ObjectServer(), ObjectServer(made=100)
     with served(servers[0].app()) as one, served(servers[1].app()) as other:
         addresses = [f"{one}/law/v1", f"{other}/law/v1"]
-        law = {"base_url": addresses[0], "replicas": addresses, "capabilities": ["responses"]}
+        law = {"base_url": addresses[0], "replicas": addresses, "capabilities": ["responses"], "affinity": affinity}
         experts = {"law": {**law, "health": {"active": False}}}
         with running(tmp_path, experts=experts) as gateway, connect((gateway, servers[0])) as client:
-            made = [client.responses.create(model="law", input="x").id for _ in range(8)]
+            made = [client.responses.create(model="law", input=f"x {number}").id for number in range(8)]
             for response_id in made:
                 assert client.responses.retrieve(response_id).id == response_id
                 follow = client.responses.create(model="auto", input="x", previous_response_id=response_id)
                 client.responses.delete(follow.id)
-    assert [len(server.objects) for server in servers] == [4, 4]
-    for server in servers:
-        assert sum(method == "POST" for _, method, _, _ in server.seen) == 8  # each was continued where it is
+    counts = [len(server.objects) for server in servers]
+    assert sum(counts) == 8 and 0 not in counts and (affinity or counts == [4, 4])
+    for server, count in zip(servers, counts, strict=True):
+        assert sum(method == "POST" for _, method, _, _ in server.seen) == 2 * count  # each was continued where it is
 
 
 def test_a_list_keeps_its_form() -> None:

@@ -311,6 +311,9 @@ class ExpertConfig(Part):
     """What happens when one of its replicas fails."""
     slow_start: float = Field(5.0, ge=0, le=86_400)
     """Seconds in which the share of a replica that comes back grows from nearly none to all of it; 0: all at once."""
+    affinity: float = Field(2.0, ge=0, le=1_000)
+    """A conversation goes to the same replica, whose cache has its beginning, until that replica has this many times
+    its share of the requests in flight; then the conversation's next one gets it. At least 1; 0 turns it off."""
     hedge_after: Seconds | None = None
     """Seconds without a first byte after which a second replica gets the same request: the first one to respond wins.
     By default none does. Only repeatable requests are hedged."""
@@ -338,6 +341,15 @@ class ExpertConfig(Part):
             raise ValueError(f"{value!r} is the model that requests routing: choose another name")
         if not value.isprintable():
             raise ValueError(f"must be printable, found {value!r}")
+        return value
+
+    @field_validator("affinity")
+    @classmethod
+    def _bounds_a_share(cls, value: float) -> float:
+        if 0 < value < 1:
+            raise ValueError(
+                f"must be 0, or at least 1: replicas cannot all have less than their share, found {value:g}"
+            )
         return value
 
     @model_validator(mode="after")

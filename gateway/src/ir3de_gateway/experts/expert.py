@@ -13,6 +13,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from ir3de_gateway.config.experts import ExpertConfig, ReplicaConfig, read_variable
+from ir3de_gateway.experts.affinity import choose_near
 from ir3de_gateway.experts.circuit_breaker import CELLS, Cells, CircuitBreaker
 from ir3de_gateway.experts.circuit_breaker import State as BreakerState
 from ir3de_gateway.experts.concurrency import ConcurrencyLimit, create_limit
@@ -116,8 +117,8 @@ def create_expert(config: ExpertConfig, workers: int = 1) -> Expert:
 class ReplicatedExpert(Expert):
     """An expert whose requests are shared among its replicas.
 
-    The replica with the fewest requests in flight for its weight gets the next one, counted over all workers. If
-    several have as few, they take turns.
+    A conversation has a replica that it prefers (see `affinity`). Of other requests, the replica with the fewest in
+    flight for its weight gets the next one, counted over all workers. If several have as few, they take turns.
     """
 
     def __init__(self, config: ExpertConfig, concurrency: ConcurrencyLimit, workers: int = 1) -> None:
@@ -126,11 +127,13 @@ class ReplicatedExpert(Expert):
         self.replicas = replicas
         self._turn = 0.0  # of the replica that was chosen last
 
-    def pick(self, tried: Collection[Replica] = (), *, may_probe: bool = True) -> Replica | None:
+    def pick(
+        self, tried: Collection[Replica] = (), *, may_probe: bool = True, beginning: bytes = b""
+    ) -> Replica | None:
         """The replica for the next request, which counts from now on; None if none is available.
 
-        Those in `tried` have failed already. A half-open replica gets its probe first. With `may_probe=False` it gets
-        one only if there is no other replica.
+        Those in `tried` have failed already. `beginning` is a hash of the conversation's. A half-open replica gets its
+        probe first. With `may_probe=False` it gets one only if there is no other replica.
         """
         available = self._list_available(tried)
         states = {replica: replica.breaker.state for replica in available}
@@ -144,7 +147,7 @@ class ReplicatedExpert(Expert):
             return None
         ready[0].clear_dead_workers()
         with ready[0].lock:
-            chosen = self._choose(ready)
+            chosen = self._choose(ready, beginning)
             chosen.begin()
         return chosen
 
@@ -155,12 +158,17 @@ class ReplicatedExpert(Expert):
     def _list_available(self, tried: Collection[Replica]) -> list[Replica]:
         return [replica for replica in self.replicas if replica.is_available and replica not in tried]
 
-    def _choose(self, ready: Sequence[Replica]) -> Replica:
-        """The least busy for its weight; among equals, the one whose turn it is."""
+    def _choose(self, ready: Sequence[Replica], beginning: bytes) -> Replica:
+        """The one that the conversation prefers; otherwise the least busy for its weight, and equals take turns."""
         if len(ready) == 1:
             return ready[0]
         total = sum(replica.weight for replica in ready)
         warm = [replica for replica in ready if replica.takes_part(total)] or ready
+        if beginning and self.config.affinity:
+            in_flight = {replica: replica.in_flight for replica in warm}
+            chosen = choose_near(beginning, warm, in_flight, self.config.affinity)
+            chosen.credit = max(0.0, chosen.credit - 1.0)
+            return chosen
         loads = {replica: replica.in_flight / replica.weight for replica in warm}
         chosen = min(warm, key=lambda replica: (loads[replica], max(replica.turn, self._turn)))
         self._turn = max(chosen.turn, self._turn)  # a replica that was away does not catch up
@@ -188,7 +196,7 @@ class Replica(Expert):
         """`concurrency` is the limit of all replicas together."""
         changes: dict[str, Any] = {"base_url": own.base_url, "replicas": ()}
         changes |= {} if own.api_key_env is None else {"api_key_env": own.api_key_env}
-        self.label, self.weight = own.label, own.weight
+        self.label, self.weight, self.address = own.label, own.weight, own.base_url.encode()
         self.is_drained = False
         self.turn = 0.0  # when its next request would be due if none were in flight, in requests of weight 1
         self.credit = 0.0  # towards its next part in a choice, while it is warming

@@ -92,6 +92,11 @@ class Snapshot:
         return bool(self.config.hooks.after)
 
     @cached_property
+    def has_replicas(self) -> bool:
+        """Whether any expert has several addresses."""
+        return any(expert.replicas for expert in self.experts.values())
+
+    @cached_property
     def has_context_windows(self) -> bool:
         """Whether any expert's context window is known."""
         return any(expert.config.context_window is not None for expert in self.experts.values())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
+from functools import partial
 from time import perf_counter
 from typing import NamedTuple
 
@@ -112,7 +113,8 @@ async def _ask_in_turn(chosen: Chosen, expert: ReplicatedExpert) -> Outcome:
         # others do not have what the request is about
         tried = [replica for replica in expert.replicas if replica.label != chosen.replica]
     is_hedged = is_repeatable and chosen.accepted.wire.is_hedged and expert.config.hedge_after is not None
-    while (replica := expert.pick(tried, may_probe=is_repeatable and not tried)) is not None:
+    pick = partial(expert.pick, beginning=chosen.beginning)
+    while (replica := pick(tried, may_probe=is_repeatable and not tried)) is not None:
         ticket = replica.breaker.ticket
         tried.append(replica)
         record.replica, record.retries = replica.label, len(failures)

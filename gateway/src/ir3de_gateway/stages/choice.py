@@ -46,6 +46,7 @@ class Prompt(NamedTuple):
     turns: Sequence[str] = ()  # the user's turns, where they are routed together
     untranslatable: str = ""  # why experts of the other kind cannot answer, if some of the experts are such
     opening: str = ""  # the user's first turn
+    system: str = ""  # the system prompt: what stands before that turn
 
     @property
     def is_quick(self) -> bool:

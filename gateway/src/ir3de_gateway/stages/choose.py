@@ -17,6 +17,7 @@ from ir3de import Conversation
 from ir3de.errors import InputError
 from ir3de_gateway.api_errors import ApiError
 from ir3de_gateway.config.experts import RESERVED
+from ir3de_gateway.experts.affinity import hash_beginning
 from ir3de_gateway.experts.snapshot import Expert, Snapshot
 from ir3de_gateway.headers import encode_name
 from ir3de_gateway.requests.client import NO_CONTROLS, Controls
@@ -78,7 +79,8 @@ async def choose(received: Received) -> Chosen:
     if accepted.lease is not None:
         await reserve_usage(received, accepted.lease, choice)
     session = controls.session if choice.routed is not None and choice.why not in ("shadow", EXPLORE) else ""
-    return Chosen(accepted, choice, OutgoingBody.from_request(accepted.wire, body), replica, session)
+    beginning = hash_beginning(prompt.system, prompt.opening) if snapshot.has_replicas else b""
+    return Chosen(accepted, choice, OutgoingBody.from_request(accepted.wire, body), replica, beginning, session)
 
 
 async def _try_candidate(received: Received, live: Choice, candidate: Snapshot, pins: FoundPins) -> Choice:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
+from itertools import takewhile
 from time import perf_counter
 from typing import Any, Literal
 
@@ -145,10 +146,15 @@ def read_prompt(
     else:
         text = extract_text(turns, how, envelopes)
         opening = next((turn.text for turn in turns if turn.role == "user"), "")
+    system = "\n".join(turn.text for turn in takewhile(_is_systems, turns))
     needs = _collect_needs(wire.capability, tools, images, audio)
     tokens = count_tokens(values) if counts_tokens else 0
     follows = wire.find_previous_response(values) if wire.stores_answers else ""
-    return Prompt(text, needs, tokens, loop, follows, chat, opening=opening)
+    return Prompt(text, needs, tokens, loop, follows, chat, opening=opening, system=system)
+
+
+def _is_systems(turn: Turn) -> bool:
+    return turn.role in ("system", "developer")
 
 
 def parse_turns(wire: WireFormat, values: Mapping[str, Any]) -> list[Turn]:

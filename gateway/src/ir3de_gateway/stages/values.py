@@ -141,6 +141,7 @@ class Chosen(NamedTuple):
     choice: Choice
     body: RequestContent  # without its values, which take several times its memory
     replica: str = ""  # the one that has what the request refers to
+    beginning: bytes = b""  # a hash of the conversation's, if any expert has replicas
     session: str = ""  # to pin to the expert that answers
     cache_key: bytes = b""  # to cache the answer with
     deadline: float = inf  # when an answer must have begun, as a time of the event loop

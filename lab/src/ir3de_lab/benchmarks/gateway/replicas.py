@@ -170,7 +170,7 @@ def describe_expert(ports: Mapping[str, int], plan: Plan) -> dict[str, Any]:
     """The one expert, with its replicas."""
     replicas = [{"name": name, "base_url": f"http://127.0.0.1:{port}/v1"} for name, port in ports.items()]
     health = {"interval": plan.interval, "down_interval": plan.down_interval, "timeout": 1.0}
-    limits = {"concurrency": {"limit": 1_000, "queue": 1_000}}
+    limits = {"concurrency": {"limit": 1_000, "queue": 1_000}, "affinity": 0}  # all requests are equal
     return {"name": EXPERT, "replicas": replicas, "health": health, "slow_start": plan.slow_start, **limits}
 
 
