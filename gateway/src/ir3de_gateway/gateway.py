@@ -99,7 +99,7 @@ class Gateway:
         gateway = cls(now, config_path=config_path, state_folder=path if temporary is None else None)
         now.apply_drains()
         again = partial(_read_again, reread or (lambda: given))
-        gateway.administration = Administration(gateway.live, again, folder, gateway.is_first)
+        gateway.administration = Administration(gateway.live, again, folder, gateway.is_first, gateway.store.counts)
         gateway.administration.note_version()
         gateway._temporary_state = temporary
         return gateway

@@ -12,6 +12,7 @@ import asyncio
 import hashlib
 import json
 import logging
+import sqlite3
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -31,6 +32,7 @@ from ir3de_gateway.api_errors import ApiError
 from ir3de_gateway.background import Stopped, release_memory, repeat, run_in_thread
 from ir3de_gateway.config.document import Config
 from ir3de_gateway.experts.snapshot import LiveSnapshot
+from ir3de_gateway.store.workers import WorkerPlace
 
 RELEASE_DELAY_S = 5.0  # from a change of the router to giving back the memory of the one before
 STATE_CHECK_S = 1.0  # between two checks of the state file
@@ -59,13 +61,18 @@ class Administration:
         reread: Callable[[], Config],
         folder: StateFolder,
         is_first: Callable[[], bool] = lambda: True,
+        place: WorkerPlace | None = None,
     ) -> None:
-        """`live` has a snapshot from `open_admin_state`; `is_first` returns whether this worker is the first of all."""
-        self.live, self.folder, self.is_first = live, folder, is_first
+        """`live` has a snapshot from `open_admin_state`; `is_first` returns whether this worker is the first of all.
+
+        `place` is this worker's place among the others, if there are any.
+        """
+        self.live, self.folder, self.is_first, self._place = live, folder, is_first, place
         self._started_with = self.current.base  # some of it is in force until the gateway starts again
         self._reread = reread
         self._lock = asyncio.Lock()
         self._under_way: dict[asyncio.Task[Comparison], threading.Event] = {}  # changes, and what stops them
+        self._note_applied()
 
     @property
     def current(self) -> AdminState:
@@ -230,6 +237,29 @@ class Administration:
                 self._activate(await run_in_thread(self._read_changes))
                 await run_in_thread(self.note_version)
 
+    async def catch_up(self) -> None:
+        """Load what another worker changed, before a read: who made a change sees it in any worker's next answer.
+
+        While this worker makes a change itself, there is nothing to load.
+        """
+        if not self._lock.locked():
+            with suppress(IR3DEError, OSError):  # `follow` logs it
+                await self.check_state()
+
+    def count_pending(self) -> int:
+        """How many workers have not applied the last change yet."""
+        if self._place is None:
+            return 0
+        try:
+            return self._place.count_behind(self.current.state.changes)
+        except (sqlite3.Error, OSError):
+            return 0
+
+    def _note_applied(self) -> None:
+        if self._place is not None:
+            with suppress(sqlite3.Error, OSError):
+                self._place.note_applied(self.current.state.changes)
+
     async def check_router(self) -> None:
         """Load a router that was published."""
         await self.check_state()  # another worker may have replaced the router that is followed
@@ -271,6 +301,7 @@ class Administration:
             return
         self.live.swap(now)
         now.apply_drains()
+        self._note_applied()
         if before.digest != now.digest:  # requests under way may still use the router before
             asyncio.get_running_loop().call_later(RELEASE_DELAY_S, release_memory)
 

@@ -32,7 +32,7 @@ MAX_AUDIT_LINES = 10_000  # of the audit log in one answer
 
 async def list_experts(request: Request) -> Response:
     """Every expert: its endpoint, its circuit breaker and queue, and its domain in the router."""
-    administration = get_administration(request)
+    administration = await get_caught_up(request)
     return respond(administration, {"object": "list", "data": describe_experts(administration.current)})
 
 
@@ -68,7 +68,7 @@ async def change_replica(request: Request) -> Response:
 
 async def show_router(request: Request) -> Response:
     """The router that serves, and the one that is configured."""
-    administration = get_administration(request)
+    administration = await get_caught_up(request)
     return respond(administration, await asyncio.to_thread(describe_router, administration.current))
 
 
@@ -92,7 +92,7 @@ async def reload(request: Request) -> Response:
 
 async def show_audit(request: Request) -> Response:
     """The last changes, newest first."""
-    administration, given = get_administration(request), request.query_params.get("last", "100")
+    administration, given = await get_caught_up(request), request.query_params.get("last", "100")
     if not re.fullmatch("[0-9]{1,6}", given) or not 1 <= int(given) <= MAX_AUDIT_LINES:
         message = f"last must be a number from 1 to {MAX_AUDIT_LINES:,}, found {given[:20]!r}"
         raise ApiError(422, message, "invalid_field", "last")
@@ -192,6 +192,13 @@ def get_administration(request: Request) -> Administration:
     return found
 
 
+async def get_caught_up(request: Request) -> Administration:
+    """The same for a read, with what other workers have changed."""
+    administration = get_administration(request)
+    await administration.catch_up()
+    return administration
+
+
 def read_caller(request: Request) -> Caller:
     """The token itself is never stored: a key has a name, and tokens differ in the first digits of their hashes."""
     token = request.headers.get("authorization", "").partition(" ")[2].strip() or request.headers.get("x-api-key", "")
@@ -244,7 +251,12 @@ def _find_row(rows: list[dict[str, Any]], name: str) -> dict[str, Any]:
 
 
 def respond(administration: Administration, body: dict[str, Any], *, status: int = 200) -> Response:
-    """JSON in UTF-8. Half a character, which prompts in the journal may have, becomes a question mark."""
+    """JSON in UTF-8. Half a character, which prompts in the journal may have, becomes a question mark.
+
+    While some workers have not applied the last change, `pending` is their number.
+    """
+    if pending := administration.count_pending():
+        body = {**body, "pending": pending}
     content = json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode(errors="replace")
     headers = {"etag": administration.etag, "cache-control": "no-store"}
     return Response(content, status, headers, "application/json")

@@ -14,7 +14,15 @@ from starlette.routing import Route
 
 from ir3de.errors import IR3DEError
 from ir3de_gateway.admin import candidate
-from ir3de_gateway.admin.routes import get_administration, make_change, read, read_caller, respond, show_router
+from ir3de_gateway.admin.routes import (
+    get_administration,
+    get_caught_up,
+    make_change,
+    read,
+    read_caller,
+    respond,
+    show_router,
+)
 from ir3de_gateway.admin.version_diff import compare_versions, find_pair
 from ir3de_gateway.admin.versions import describe_versions
 from ir3de_gateway.api_errors import ApiError
@@ -24,7 +32,7 @@ T = TypeVar("T")
 
 async def show_candidate(request: Request) -> Response:
     """The candidate router, and where its test stands."""
-    administration = get_administration(request)
+    administration = await get_caught_up(request)
     now, folder = administration.current, administration.folder
     return respond(administration, await asyncio.to_thread(candidate.describe_candidate, now, folder))
 
@@ -48,7 +56,7 @@ async def withdraw(request: Request) -> Response:
 
 async def show_history(request: Request) -> Response:
     """Every router that went live, newest first."""
-    administration = get_administration(request)
+    administration = await get_caught_up(request)
     now = administration.current
     rows = await _read_folder(describe_versions, administration.folder, now.digest)
     return respond(administration, {"object": "list", "data": rows, "keeps": now.config.router.versions})
@@ -56,7 +64,7 @@ async def show_history(request: Request) -> Response:
 
 async def show_diff(request: Request) -> Response:
     """What differs between two versions."""
-    administration, given = get_administration(request), request.query_params
+    administration, given = await get_caught_up(request), request.query_params
     folder, journal = administration.folder, administration.current.config.feedback.folder
 
     def compare() -> dict[str, Any]:

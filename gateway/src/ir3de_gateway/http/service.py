@@ -56,6 +56,14 @@ def _get_gateway(request: Request) -> Gateway:
     return gateway
 
 
+async def _get_caught_up(request: Request) -> Gateway:
+    """The same, with what other workers have changed through /admin."""
+    gateway = _get_gateway(request)
+    if gateway.administration is not None:
+        await gateway.administration.catch_up()
+    return gateway
+
+
 def _describe_model(name: str, gateway: Gateway) -> dict[str, object]:
     return {"id": name, "object": "model", "created": gateway.opened_at, "owned_by": "ir3de"}
 
@@ -69,14 +77,14 @@ def _list_models(gateway: Gateway, key: ClientKey) -> list[str]:
 
 async def list_models(request: Request) -> Response:
     """`auto`, every expert by name, and the aliases."""
-    gateway = _get_gateway(request)
+    gateway = await _get_caught_up(request)
     names = _list_models(gateway, request.state.key)
     return JSONResponse({"object": "list", "data": [_describe_model(name, gateway) for name in names]})
 
 
 async def show_model(request: Request) -> Response:
     """`auto`, one expert, or one alias."""
-    gateway, name = _get_gateway(request), request.path_params["name"]
+    gateway, name = await _get_caught_up(request), request.path_params["name"]
     if name not in _list_models(gateway, request.state.key):
         raise ApiError(404, f"no model {name[:200]!r}: GET /v1/models lists them", "model_not_found", "model")
     return JSONResponse(_describe_model(name, gateway))
@@ -115,7 +123,7 @@ def _describe_health(gateway: Gateway) -> dict[str, object]:
 
 
 async def show_version(request: Request) -> Response:
-    snapshot = _get_gateway(request).live.snapshot
+    snapshot = (await _get_caught_up(request)).live.snapshot
     takes_feedback = snapshot.config.feedback.folder is not None
     shown = {"name": "ir3de", "version": __version__, "router": snapshot.digest, "feedback": takes_feedback}
     return JSONResponse(shown)

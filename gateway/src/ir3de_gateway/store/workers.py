@@ -97,6 +97,15 @@ class WorkerPlace:
         """What all workers have published, by their numbers."""
         return {int(name.split()[1]): text for name, text in self._open_notes().read("worker ").items()}
 
+    def note_applied(self, change: int) -> None:
+        """Note the last change of /admin that this worker has applied."""
+        self._open_notes().write(f"applied {self.number}", str(change))
+
+    def count_behind(self, change: int) -> int:
+        """How many of the living workers have not applied that change."""
+        noted = {int(name.split()[1]): int(text) for name, text in self._open_notes().read("applied ").items()}
+        return sum(applied < change and self.is_alive(number) for number, applied in noted.items())
+
     def _open_notes(self) -> WorkerNotes:
         if self._notes is None:
             self._notes = WorkerNotes(self.folder)
