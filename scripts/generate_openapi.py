@@ -17,6 +17,7 @@ import openapi_admin_models as admin
 import openapi_models as s
 from ir3de_gateway.admin.candidate import Promotion, Rollback
 from ir3de_gateway.admin.changes import ExpertAddition, ReplicaChange, RouterReplacement
+from ir3de_gateway.admin.key_routes import KeyAddition
 from ir3de_gateway.http.feedback import FeedbackRequest
 from ir3de_gateway.http.service import DOCUMENT as TARGET
 from ir3de_gateway.http.traffic import Label
@@ -215,6 +216,9 @@ def _describe_admin() -> dict[str, Schema]:
     choose = _parameter("query", "scorer", {"enum": ["choose"]}, "Choose the router's scorer again.")
     added = change("Add an expert, or more texts for one.", admin.ChangedExpert, body=ExpertAddition)
     added["responses"]["201"] = _answer(admin.ChangedExpert, etag=True)
+    keyed = change("Add a key, or change or rotate one.", admin.MadeKey, body=KeyAddition)
+    keyed["responses"]["201"] = _answer(admin.MadeKey, etag=True)
+    key = _parameter("path", "name", _STRING, "The key.")
     return {
         "/admin/experts": {"get": show("Every expert.", admin.ExpertList), "post": added},
         "/admin/experts/{name}": {"delete": change("Remove an expert.", admin.RemovedExpert, name, keep, choose)},
@@ -241,7 +245,11 @@ def _describe_admin() -> dict[str, Schema]:
         "/admin/labels": {"post": show("Label a prompt.", s.AnyObject, body=Label)},
         "/admin/labels/{id}": {"delete": show("Delete your label of a prompt.", s.AnyObject, labelled)},
         "/admin/reload": {"post": change("Read the configuration again.", s.AnyObject, configured)},
-        "/admin/keys": {"get": _operation("Every key.", _answer(admin.KeyList), _ERRORS | _CHANGES, [{"admin": []}])},
+        "/admin/keys": {
+            "get": _operation("Every key.", _answer(admin.KeyList), _ERRORS | _CHANGES, [{"admin": []}]),
+            "post": keyed,
+        },
+        "/admin/keys/{name}": {"delete": change("Remove a key.", s.AnyObject, key)},
         "/admin/audit": {"get": show("The last changes, newest first.", s.AnyObject, last)},
     }
 

@@ -307,6 +307,17 @@ class Key(OpenModel):
     by_expert: list[dict[str, Any]] | None = None
     problem: str | None = None
     """Why the usage is not known."""
+    origin: Literal["environment", "file", "admin"]
+    """Where it comes from."""
+    previous_expires: str | None = None
+    """When the secret before its last rotation ends."""
+
+
+class MadeKey(Key):
+    """A key that was added, changed or rotated."""
+
+    key: str | None = None
+    """Its new secret, which is shown only now."""
 
 
 class KeyList(OpenModel):

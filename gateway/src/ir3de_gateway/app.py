@@ -13,8 +13,8 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp
 
+from ir3de_gateway.admin import key_routes, version_routes
 from ir3de_gateway.admin import routes as admin
-from ir3de_gateway.admin import version_routes
 from ir3de_gateway.api_errors import ApiError, build_internal_error
 from ir3de_gateway.gateway import Gateway
 from ir3de_gateway.http import feedback, route, service, traffic
@@ -51,6 +51,7 @@ def create_app(gateway: Gateway) -> ASGIApp:
         inference,
         observer.record_refusal,
         gateway.keys,
+        None if gateway.administration is None else gateway.administration.catch_up,
     )
 
 
@@ -64,6 +65,7 @@ def other_routes(gateway: Gateway) -> list[Route]:
         *gateway.observer.routes,
         *admin.routes,
         *version_routes.routes,
+        *key_routes.routes,
         *traffic.routes,
     ]
 

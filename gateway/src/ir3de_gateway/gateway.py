@@ -14,6 +14,7 @@ from time import time
 
 from ir3de.errors import InputError, IR3DEError
 from ir3de_gateway.admin.administration import Administration, open_admin_state
+from ir3de_gateway.admin.changes import AdminState
 from ir3de_gateway.admin.state import StateFolder, find_state_folder
 from ir3de_gateway.admin.trial import TrialJudge
 from ir3de_gateway.api_errors import ApiError
@@ -24,6 +25,7 @@ from ir3de_gateway.experts.snapshot import HealthChecker, LiveSnapshot, Snapshot
 from ir3de_gateway.feedback.drift_watch import LOOK_INTERVAL_S, DriftWatch
 from ir3de_gateway.feedback.writer import JournalWriter, check_folder
 from ir3de_gateway.hooks.runner import HookRunner, load_hooks
+from ir3de_gateway.keys.key_changes import NO_CHANGES
 from ir3de_gateway.keys.registry import CHECK_INTERVAL_S, KeyRegistry, read_keys_in_force
 from ir3de_gateway.requests.answer_cache import AnswerCache
 from ir3de_gateway.requests.client import StallWatch
@@ -65,7 +67,8 @@ class Gateway:
         self.observer = Observer(self.live, self.store.counts)
         self.tracing: Tracing | None = self.observer.tracing
         self.pins = self.store.pins
-        self.keys = KeyRegistry(server, self.store.limits)
+        changes = snapshot.state.key_changes if isinstance(snapshot, AdminState) else NO_CHANGES
+        self.keys = KeyRegistry(server, self.store.limits, changes)
         if self.keys.path is not None:
             self.observer.metrics.keys = self.keys
         self.stalls = StallWatch()
@@ -99,7 +102,14 @@ class Gateway:
         gateway = cls(now, config_path=config_path, state_folder=path if temporary is None else None)
         now.apply_drains()
         again = partial(_read_again, reread or (lambda: given))
-        gateway.administration = Administration(gateway.live, again, folder, gateway.is_first, gateway.store.counts)
+        gateway.administration = Administration(
+            gateway.live,
+            again,
+            folder,
+            gateway.is_first,
+            gateway.store.counts,
+            lambda state: gateway.keys.set_changes(state.key_changes),
+        )
         gateway.administration.note_version()
         gateway._temporary_state = temporary
         return gateway

@@ -62,11 +62,13 @@ class Administration:
         folder: StateFolder,
         is_first: Callable[[], bool] = lambda: True,
         place: WorkerPlace | None = None,
+        on_change: Callable[[State], None] = lambda state: None,
     ) -> None:
         """`live` has a snapshot from `open_admin_state`; `is_first` returns whether this worker is the first of all.
 
-        `place` is this worker's place among the others, if there are any.
+        `place` is this worker's place among the others, if there are any. `on_change` is called with each new state.
         """
+        self._on_change = on_change
         self.live, self.folder, self.is_first, self._place = live, folder, is_first, place
         self._started_with = self.current.base  # some of it is in force until the gateway starts again
         self._reread = reread
@@ -301,6 +303,7 @@ class Administration:
             return
         self.live.swap(now)
         now.apply_drains()
+        self._on_change(now.state)
         self._note_applied()
         if before.digest != now.digest:  # requests under way may still use the router before
             asyncio.get_running_loop().call_later(RELEASE_DELAY_S, release_memory)

@@ -43,6 +43,8 @@ from ir3de.serving import (
 )
 from ir3de_gateway.config.document import Config
 from ir3de_gateway.config.experts import ExpertConfig
+from ir3de_gateway.keys.key_changes import KeyChanges
+from ir3de_gateway.keys.keys_file import KeyEntry
 from ir3de_gateway.store.workers import is_first_report
 
 log = logging.getLogger("ir3de.gateway")
@@ -54,6 +56,7 @@ LEDGER, LEARNING = "ledger.jsonl", "learning.json"  # of a router: what was done
 NOTE = "gateway.json"  # which gateway a folder belongs to
 MAX_LINE_BYTES = 8_192  # of a line of the audit log
 
+_LATER_FIELDS = ("drained", "candidate", "keys", "removed_keys")  # earlier versions do not know these
 _OWN_NAMES = re.compile(
     rf"{STATE}|{AUDIT}|{VERSIONS}|{CANDIDATE}|{CACHE}|gateway\.json|\.?router-\w+|pins-.*|keys.*\.numbers.*|\..*\.part"
 )
@@ -92,6 +95,12 @@ class State:
     sha256: str = ""  # of the file's content
     drained: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # names of replicas, by their expert
     candidate: CandidateEnd | None = None  # the one whose trial ended last
+    keys: tuple[KeyEntry, ...] = ()  # added, or replacing keys of the same name in the keys file
+    removed_keys: tuple[str, ...] = ()
+
+    @property
+    def key_changes(self) -> KeyChanges:
+        return KeyChanges(self.keys, self.removed_keys)
 
     def apply_to(self, base: Config, folder: Path) -> Config:
         """The configuration with the changes."""
@@ -172,7 +181,7 @@ class StateFolder:
         files.check_seal(header, path)
         try:
             fields = ("experts", "removed", "router", "reloads", "changes", "last", "sha256")
-            later = {"drained": header.get("drained", {}), "candidate": header.get("candidate")}
+            later = {name: header[name] for name in _LATER_FIELDS if name in header}
             return State(**{name: header[name] for name in fields}, **later)
         except (KeyError, ValueError) as error:
             raise ArtifactError(f"{path} is damaged: {error!r}. Put a copy of it back, or delete it") from error
@@ -183,7 +192,8 @@ class StateFolder:
         new = replace(state, changes=changes, last={**line, "change": changes})
         header = {name: value for name, value in asdict(new).items() if name != "sha256"}
         header["experts"] = [expert.model_dump(mode="json", exclude_defaults=True) for expert in new.experts]
-        for name in ("drained", "candidate"):  # earlier versions do not know these fields
+        header["keys"] = [key.model_dump(mode="json", exclude_defaults=True) for key in new.keys]
+        for name in _LATER_FIELDS:
             if not header[name]:
                 del header[name]
         sealed = files.seal({"kind": KIND, "version": VERSION, **header})

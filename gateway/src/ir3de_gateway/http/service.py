@@ -131,7 +131,7 @@ async def show_version(request: Request) -> Response:
 
 async def list_keys(request: Request) -> Response:
     """Every key: what it may do, its limits, and what it has used."""
-    gateway = _get_gateway(request)
+    gateway = await _get_caught_up(request)
     keys, names = gateway.keys, list(gateway.live.snapshot.experts)
     data = []
     for key in keys.list_all():

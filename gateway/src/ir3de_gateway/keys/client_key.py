@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from math import inf
 from time import time
+from typing import Literal
 
 from ir3de_gateway.api_errors import ApiError
 from ir3de_gateway.headers import HeaderList
@@ -42,15 +43,18 @@ class ClientKey:
     expires_at: float = inf  # seconds since 1970
     is_disabled: bool = False
     store: LimitStore | None = field(default=None, repr=False)  # None where nothing is counted
+    is_replaced: bool = False  # the request came with the secret before a rotation
+    previous_expires_at: float | None = None  # when that secret ends, if there is one
+    origin: Literal["environment", "file", "admin"] = "environment"
 
     def check(self, scope: str) -> None:
         """Raise an `ApiError` if the key is no longer valid or lacks the scope; an empty scope needs none."""
         if self.is_disabled:
             raise build_key_error(f"the API key '{self.name}' is disabled: contact the gateway's operator")
         if self.expires_at != inf and time() >= self.expires_at:
-            raise build_key_error(
-                f"the API key '{self.name}' has expired: contact the gateway's operator for a new one"
-            )
+            what = "was replaced by a new one" if self.is_replaced else "has expired"
+            advice = "contact the gateway's operator for a new one"
+            raise build_key_error(f"the API key '{self.name}' {what}: {advice}")
         if scope and scope not in self.scopes:
             may = ", ".join(sorted(self.scopes)) or "nothing"
             message = f"the API key '{self.name}' has no scope '{scope}', only {may}: contact the gateway's operator"

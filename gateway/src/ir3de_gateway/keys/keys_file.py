@@ -11,7 +11,7 @@ from pathlib import Path
 from time import time as now
 from typing import Annotated, Literal, Self, get_args
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 
 from ir3de.errors import InputError, IR3DEError, describe_value
 from ir3de_gateway.api_errors import list_faults
@@ -44,12 +44,47 @@ class KeyLimits(Part):
     """Cost of a calendar month (UTC), in the currency of the experts' prices."""
 
 
+def _check_hash(value: str | None) -> str | None:
+    if value is not None and re.fullmatch(r"sha256:[0-9a-fA-F]{64}", value) is None:
+        shown = value[: 10 if value.startswith("sha256:") else 3]  # it may be a key, so it is not repeated
+        found = f"found {shown!r}… with {len(value)} characters; `ir3de keys new NAME` makes one"
+        raise ValueError(f"must be sha256: and 64 hexadecimal digits, {found}")
+    return value
+
+
+def _check_moment(value: str | None) -> str | None:
+    if value is not None:
+        parse_moment(value)
+    return value
+
+
+Hash = Annotated[str, AfterValidator(_check_hash)]
+Moment = Annotated[str, AfterValidator(_check_moment)]
+
+
+class PreviousSecret(Part):
+    """The secret before a rotation."""
+
+    hash: Hash | None = None
+    """SHA-256 of it."""
+    key_env: Variable | None = None
+    """The variable that holds it, instead of its hash."""
+    expires: Moment
+    """The day until which it works (UTC), or the moment."""
+
+    @model_validator(mode="after")
+    def _is_one_secret(self) -> Self:
+        if (self.hash is None) == (self.key_env is None):
+            raise ValueError("needs either hash or key_env: those that the key had before")
+        return self
+
+
 class KeyEntry(Part):
     """A named key."""
 
     name: Name
     """Its name, for logs, metrics and traces."""
-    hash: str | None = None
+    hash: Hash | None = None
     """SHA-256 of the key, as `ir3de keys new` prints it: sha256:…"""
     key_env: Variable | None = None
     """The variable that holds the key, instead of its hash."""
@@ -57,7 +92,9 @@ class KeyEntry(Part):
     """What it may do: requests to experts, decisions, models, /metrics, changes through /admin."""
     experts: tuple[str, ...] | None = None
     """The experts that may answer it; by default all."""
-    expires: str | None = None
+    previous: PreviousSecret | None = None
+    """The secret before a rotation, which works, too, until it expires."""
+    expires: Moment | None = None
     """The day until which it works (UTC), or the moment: 2027-01-31, 2027-01-31T12:00:00+01:00"""
     disabled: bool = False
     """Whether it is rejected."""
@@ -69,22 +106,6 @@ class KeyEntry(Part):
     def _is_printable(cls, value: str) -> str:
         if not value.isprintable():
             raise ValueError(f"must be printable, found {value!r}")
-        return value
-
-    @field_validator("hash")
-    @classmethod
-    def _is_hash(cls, value: str | None) -> str | None:
-        if value is not None and re.fullmatch(r"sha256:[0-9a-fA-F]{64}", value) is None:
-            shown = value[: 10 if value.startswith("sha256:") else 3]  # it may be a key, so it is not repeated
-            found = f"found {shown!r}… with {len(value)} characters; `ir3de keys new NAME` makes one"
-            raise ValueError(f"must be sha256: and 64 hexadecimal digits, {found}")
-        return value
-
-    @field_validator("expires")
-    @classmethod
-    def _is_moment(cls, value: str | None) -> str | None:
-        if value is not None:
-            parse_moment(value)
         return value
 
     @model_validator(mode="after")
@@ -104,15 +125,22 @@ class KeysFile(Part):
 
     @model_validator(mode="after")
     def _differ(self) -> Self:
-        for field in ("name", "hash", "key_env"):
-            seen = dict[str, int]()
-            for place, entry in enumerate(self.keys):
-                value = getattr(entry, field)
-                if value is None:
-                    continue
-                if (first := seen.setdefault(value.lower() if field == "hash" else value, place)) != place:
+        seen = dict[tuple[str, str], int]()
+        for place, entry in enumerate(self.keys):
+            for field, value in _list_unique(entry):
+                if (first := seen.setdefault((field.rpartition(".")[2], value), place)) != place:
                     raise ValueError(f"keys.{place}.{field}: keys.{first} has the same: keep one of them")
         return self
+
+
+def _list_unique(entry: KeyEntry) -> Iterator[tuple[str, str]]:
+    """The fields that no other key may have, with their values."""
+    yield "name", entry.name
+    for prefix, secret in (("", entry), ("previous.", entry.previous)):
+        if secret is not None and secret.hash is not None:
+            yield f"{prefix}hash", secret.hash.lower()
+        if secret is not None and secret.key_env is not None:
+            yield f"{prefix}key_env", secret.key_env
 
 
 def parse_moment(text: str) -> float:

@@ -7,18 +7,20 @@ import logging
 import sqlite3
 from collections.abc import Iterable, Mapping
 from contextlib import closing, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from math import inf, isfinite
 from pathlib import Path
 from time import time
-from typing import Any
+from typing import Any, Literal
 
-from ir3de.errors import IR3DEError
+from ir3de.errors import InputError, IR3DEError
 from ir3de.serving import stamp
 from ir3de_gateway.config.document import Server
 from ir3de_gateway.config.experts import read_variable
 from ir3de_gateway.keys.client_key import ANYBODY, ClientKey, build_unreadable_error
-from ir3de_gateway.keys.keys_file import KeyEntry, KeysFile, parse_moment, read_keys_file
+from ir3de_gateway.keys.key_changes import NO_CHANGES, KeyChanges
+from ir3de_gateway.keys.keys_file import KeyEntry, KeysFile, PreviousSecret, parse_moment, read_keys_file
 from ir3de_gateway.store.contract import LimitStore
 from ir3de_gateway.store.limits import Limits
 from ir3de_gateway.store.numbers import DamagedNumbersError
@@ -48,8 +50,8 @@ def list_environment_keys(server: Server) -> list[tuple[str, str]]:
 class KeyRegistry:
     """The keys by their hashes. A new keys file replaces all of them at once; an invalid one changes nothing."""
 
-    def __init__(self, server: Server, limits: LimitStore | None = None) -> None:
-        """`limits` counts what keys use; without it, nothing is counted."""
+    def __init__(self, server: Server, limits: LimitStore | None = None, changes: KeyChanges = NO_CHANGES) -> None:
+        """`limits` counts what keys use; without it, nothing is counted. `changes` are those of /admin."""
         self.path = None if server.keys_file is None else Path(server.keys_file)
         self._store = limits
         self._of_environment = {
@@ -59,10 +61,24 @@ class KeyRegistry:
         self.is_open = self.path is None and not self._of_environment  # the gateway needs no key
         self.problem: str | None = None  # of the current keys file, while an older one is in force
         self._stamp: object = ""  # of the file that was read last, once it has not changed for a while
-        self._file = KeysFile(keys=())
+        self._file, self._changes = KeysFile(keys=()), changes
         if self.path is not None:
             self._file, self.problem = read_keys_in_force(self.path)
             self._by_hash = self._index(self._file)
+
+    @property
+    def file(self) -> KeysFile:
+        """The keys file in force."""
+        return self._file
+
+    def set_changes(self, changes: KeyChanges) -> None:
+        """Put the changes of /admin in force."""
+        if self.path is not None and changes != self._changes:
+            self._changes = changes
+            try:
+                self._by_hash = self._index(self._file)
+            except InputError as error:  # the file has changed, too
+                _log.error("%s. The keys stay as they were", error)
 
     def find(self, key: str) -> ClientKey | None:
         """The owner of a key, found by its hash: the time that takes reveals nothing about other keys."""
@@ -70,7 +86,7 @@ class KeyRegistry:
 
     def list_all(self) -> list[ClientKey]:
         """Every key with a name, in the order of the file."""
-        return list(self._by_hash.values())
+        return [key for key in self._by_hash.values() if not key.is_replaced]
 
     @property
     def has_admins(self) -> bool:
@@ -81,9 +97,11 @@ class KeyRegistry:
         """Read the keys file again if it has changed. An invalid file is logged once, and the keys stay as they are."""
         if self.path is None or (found := stamp(self.path)) == self._stamp:
             return
-        problem, file = None, self._file
+        problem, file, indexed = None, self._file, self._by_hash
         try:
-            file = _read_and_share(self.path)
+            read = _read_and_share(self.path)
+            indexed = self._index(read)
+            file = read
         except IR3DEError as error:
             problem = str(error)
         if stamp(self.path) != found:  # it is being written: the next check reads it whole
@@ -91,7 +109,7 @@ class KeyRegistry:
         # until it has settled, a change may leave no trace in the file's time
         self._stamp = found if _has_settled(self.path) else ""
         is_known = (file, problem) == (self._file, self.problem)
-        self._file, self.problem, self._by_hash = file, problem, self._index(file)
+        self._file, self.problem, self._by_hash = file, problem, indexed
         if is_known:
             return
         if problem is not None:
@@ -101,9 +119,17 @@ class KeyRegistry:
             _log.info("loaded %d keys from %s", len(file.keys), self.path)
 
     def _index(self, file: KeysFile) -> dict[bytes, ClientKey]:
-        return {**self._of_environment, **{_read_hash(entry): self._build(entry) for entry in file.keys}}
+        """The keys by the hashes of their secrets: two while a secret is being replaced."""
+        found, of_admin = dict(self._of_environment), {entry.name for entry in self._changes.changed}
+        for entry in self._changes.apply_to(file).keys:
+            key = self._build(entry, "admin" if entry.name in of_admin else "file")
+            found[_read_hash(entry)] = key
+            if entry.previous is not None and key.previous_expires_at is not None:
+                until = min(key.expires_at, key.previous_expires_at)
+                found.setdefault(_read_hash(entry.previous), replace(key, expires_at=until, is_replaced=True))
+        return found
 
-    def _build(self, entry: KeyEntry) -> ClientKey:
+    def _build(self, entry: KeyEntry, origin: Literal["file", "admin"]) -> ClientKey:
         return ClientKey(
             entry.name,
             frozenset(entry.scopes),
@@ -112,6 +138,8 @@ class KeyRegistry:
             inf if entry.expires is None else parse_moment(entry.expires),
             entry.disabled,
             self._store,
+            previous_expires_at=None if entry.previous is None else parse_moment(entry.previous.expires),
+            origin=origin,
         )
 
 
@@ -156,7 +184,7 @@ def hash_key(key: str) -> bytes:
     return hashlib.sha256(key.encode(errors="replace")).digest()
 
 
-def _read_hash(entry: KeyEntry) -> bytes:
+def _read_hash(entry: KeyEntry | PreviousSecret) -> bytes:
     if entry.hash is not None:
         return bytes.fromhex(entry.hash.partition(":")[2])
     return hash_key(read_variable(entry.key_env) or "")
@@ -174,7 +202,10 @@ async def describe_key(key: ClientKey, experts: Iterable[str]) -> dict[str, Any]
         "expires": format_moment(key.expires_at) if isfinite(key.expires_at) else None,
         "disabled": key.is_disabled,
         "limits": key.limits._asdict(),
+        "origin": key.origin,
     }
+    if key.previous_expires_at is not None:
+        description["previous_expires"] = format_moment(key.previous_expires_at)
     if key.store is None:
         return description
     try:

@@ -10,7 +10,7 @@ import hmac
 import ipaddress
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from functools import lru_cache
 from time import perf_counter
@@ -99,7 +99,10 @@ class AccessControl:
         direct: Mapping[str, ASGIApp],
         on_refusal: OnRefusal | None = None,
         keys: KeyRegistry | None = None,
+        catch_up: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
+        """`catch_up` loads what other workers have changed: an unknown key may be new."""
+        self._catch_up = catch_up
         self._app, self._direct, self._on_refusal, server = app, direct, on_refusal, config.server
         self._keys = keys or KeyRegistry(server)
         admin = read_variable(server.admin_token_env)
@@ -187,6 +190,9 @@ class AccessControl:
                 return None
             given = _get_key(headers)
             key = self._keys.find(given)
+            if key is None and given and self._catch_up is not None:
+                await self._catch_up()
+                key = self._keys.find(given)
             if key is None:
                 missing = "the API key is missing: send it as `Authorization: Bearer …` or as `x-api-key`"
                 raise build_key_error("unknown API key" if given else missing)
