@@ -132,6 +132,10 @@ GATEWAY_FEATURES: dict[str, Callable[[Environment], None]] = {
         from ir3de_gateway import local_model
         """),
     "envoy": _try_command("ir3de ext-proc --help"),
+    "redis": _try_python("""
+        from ir3de_gateway.store.shared.connection import StoreConnection
+        StoreConnection("redis://127.0.0.1:1/0", "ir3de", 1.0)
+        """),
     "litellm": _try_python("""
         import ir3de_gateway.litellm
         """),

@@ -172,7 +172,7 @@ def test_what_is_asked_for_is_built_and_tried(tmp_path: Path, monkeypatch: pytes
         into, work = tmp_path / "dist", tmp_path / "work"
         return [row[0] for row in release.release(into, work, only=list(only), everything=everything)]
 
-    gateway = ["gateway", *(f"gateway[{extra}]" for extra in ("local", "envoy", "litellm", "otel"))]
+    gateway = ["gateway", *(f"gateway[{extra}]" for extra in ("local", "envoy", "redis", "litellm", "otel"))]
     assert names() == ["built", "base", "gguf", *gateway, "lab", "sdist"]
     assert names(everything=True) == ["built", "base", "gguf", "torch", *gateway, "lab", "sdist"]
     assert names("gguf") == ["built", "gguf"]

@@ -29,7 +29,7 @@ from ir3de_gateway.keys.key_changes import NO_CHANGES
 from ir3de_gateway.keys.registry import CHECK_INTERVAL_S, KeyRegistry, read_keys_in_force
 from ir3de_gateway.requests.answer_cache import AnswerCache
 from ir3de_gateway.requests.client import StallWatch
-from ir3de_gateway.store import open_store
+from ir3de_gateway.store import check_shared_state, open_shared_store, open_store
 from ir3de_gateway.store.pins import TIDY_INTERVAL_S
 from ir3de_gateway.store.workers import get_worker_folder
 from ir3de_gateway.telemetry.observer import Observer
@@ -37,6 +37,7 @@ from ir3de_gateway.telemetry.tracing import Tracing
 from ir3de_gateway.transport.pool import HttpTransport
 
 SECRET_BYTES = 16
+TEND_INTERVAL_S = 0.5  # between two looks after the shared store
 DELETE_INTERVAL_S = 60.0  # between two deletions of old requests from the journal
 
 
@@ -57,14 +58,20 @@ class Gateway:
         self._background: list[asyncio.Task[None]] = []
         self._temporary_state: tempfile.TemporaryDirectory[str] | None = None
         server, pinning = snapshot.config.server, snapshot.config.routing.pinning
-        self.store = open_store(
-            state_folder,
-            workers=server.workers,
-            counts_keys=server.keys_file is not None,
-            pin_seconds=pinning.ttl,
-            stored_seconds=pinning.stored_ttl,
-        )
+        counts_keys, shared = server.keys_file is not None, snapshot.config.shared_state
+        if shared is None:
+            self.store = open_store(
+                state_folder,
+                workers=server.workers,
+                counts_keys=counts_keys,
+                pin_seconds=pinning.ttl,
+                stored_seconds=pinning.stored_ttl,
+            )
+        else:
+            self.store = open_shared_store(shared, counts_keys=counts_keys, pin_seconds=pinning.ttl)
         self.observer = Observer(self.live, self.store.counts)
+        if self.store.shared is not None:
+            self.observer.metrics.watch_store(self.store.shared)
         self.tracing: Tracing | None = self.observer.tracing
         self.pins = self.store.pins
         changes = snapshot.state.key_changes if isinstance(snapshot, AdminState) else NO_CHANGES
@@ -89,6 +96,7 @@ class Gateway:
         if config.server.keys_file is not None:
             read_keys_in_force(Path(config.server.keys_file))  # a broken one stops the start before anything is opened
         load_hooks(config.hooks)  # what cannot be loaded stops the start
+        check_shared_state(config.shared_state)
         check_folder(config.feedback)  # a journal that cannot be written does so, too
         given, config = config, apply_price_file(config)
         path, temporary = find_state_folder(config, config_path), None
@@ -175,6 +183,9 @@ class Gateway:
         watching = repeat(self.look_for_drift, lambda: LOOK_INTERVAL_S)
         checker = HealthChecker(self.live, self.transport, self.observer.count_health_check)
         self._background = [asyncio.create_task(one) for one in (tidying, deleting, watching, checker.run())]
+        if self.store.shared is not None:
+            tending = repeat(self.store.shared.tend, lambda: TEND_INTERVAL_S)
+            self._background.append(asyncio.create_task(tending))
         if self.administration is not None:
             self._background.append(asyncio.create_task(self.administration.follow()))
             judge = TrialJudge(self.administration, self.observer.metrics.candidate)

@@ -323,8 +323,8 @@ def _copy(path: Path, target: Path) -> None:
 
 def find_state_folder(config: Config, config_path: Path | None) -> Path | None:
     """The configured folder for changes, or one next to the configuration file; None if there is neither."""
-    if config.state is not None:
-        return Path(config.state).expanduser()
+    if config.state_folder is not None:
+        return Path(config.state_folder).expanduser()
     return None if config_path is None else config_path.resolve().parent / "ir3de-state"
 
 

@@ -24,6 +24,7 @@ from ir3de_gateway.config.experts import (
     resolve_path,
 )
 from ir3de_gateway.config.findings import suggest_name
+from ir3de_gateway.config.state import SharedState, StateLocation
 
 VERSION: Literal[1] = 1
 Keep = Literal["text", "tokens", "statistics"]  # what the journal keeps of a prompt
@@ -353,8 +354,8 @@ class Config(Part):
     """The journal of requests and the feedback on them; off by default."""
     prices: FilePath | None = None
     """File with the prices of experts that have no `price` here, in JSON or YAML; a reload reads it again."""
-    state: FilePath | None = None
-    """Folder for the changes made through /admin; by default `ir3de-state` next to this file."""
+    state: StateLocation | None = None
+    """Folder for changes through /admin, by default `ir3de-state` next to this file, or a store of all machines."""
 
     _listed_prices: Mapping[str, Price] = PrivateAttr(default_factory=dict)  # of the price file
 
@@ -364,6 +365,15 @@ class Config(Part):
         if problems := list_problems(self.model_dump(mode="json", include=checked)):
             raise ValueError("\n".join(problems))
         return self
+
+    @property
+    def state_folder(self) -> str | None:
+        return self.state.folder if isinstance(self.state, SharedState) else self.state
+
+    @property
+    def shared_state(self) -> SharedState | None:
+        """The store that machines share; None if this one serves alone."""
+        return self.state if isinstance(self.state, SharedState) else None
 
     @property
     def by_name(self) -> Mapping[str, ExpertConfig]:

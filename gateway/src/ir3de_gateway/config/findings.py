@@ -165,7 +165,7 @@ def convert_problem(document: Document, problem: str) -> Finding:
 
 def convert_errors(document: Document, details: Iterable[ErrorDetails], root: type[BaseModel]) -> list[Finding]:
     """Pydantic's errors as findings with the lines of the file; `root` is the model of the whole file."""
-    details = list(details)
+    details = [_drop_tags(one) for one in details]
     unknown = [one["loc"] for one in details if one["type"] == "extra_forbidden"]
     misspelt = {(*path[:-1], _find_similar(str(path[-1]), _list_fields(path[:-1], root))) for path in unknown}
     found = []
@@ -183,6 +183,12 @@ def convert_errors(document: Document, details: Iterable[ErrorDetails], root: ty
         else:  # checks of the whole name the fields themselves
             found += [convert_problem(document, one) for one in message.splitlines()]
     return found
+
+
+def _drop_tags(detail: ErrorDetails) -> ErrorDetails:
+    """The error without the names of alternatives, which pydantic puts among the fields: they have parentheses."""
+    path = tuple(step for step in detail["loc"] if not str(step).startswith("("))
+    return {**detail, "loc": path}
 
 
 def _describe_error(detail: ErrorDetails, root: type[BaseModel]) -> str:

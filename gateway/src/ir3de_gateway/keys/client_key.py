@@ -14,7 +14,7 @@ from typing import Literal
 from ir3de_gateway.api_errors import ApiError
 from ir3de_gateway.headers import HeaderList
 from ir3de_gateway.keys.keys_file import SCOPES
-from ir3de_gateway.store.contract import LimitStore
+from ir3de_gateway.store.contract import LimitStore, StoreUnavailableError
 from ir3de_gateway.store.limits import Charge, Limits, Rates, Rejection, Spending
 from ir3de_gateway.store.numbers import DamagedNumbersError
 
@@ -74,6 +74,8 @@ class ClientKey:
             found = await self.store.admit(self.name, self.limits, spends=spends)
         except DamagedNumbersError:
             raise build_unreadable_error(self.name) from None
+        except StoreUnavailableError:
+            raise build_away_error() from None
         if isinstance(found, Rejection):
             raise build_limit_error(self.name, found)
         return Lease(self, self.store, found)
@@ -108,6 +110,8 @@ class Lease:
             rejection = await self._store.reserve(self.key.name, self.key.limits, bound)
         except DamagedNumbersError:
             raise build_unreadable_error(self.key.name) from None
+        except StoreUnavailableError:
+            raise build_away_error() from None
         if rejection is not None:
             raise build_limit_error(self.key.name, rejection)
         self.reserved = bound
@@ -150,6 +154,12 @@ def build_unreadable_error(name: str) -> ApiError:
     """The error for a key whose usage is damaged; the log names the file."""
     message = f"the usage of the API key '{name}' cannot be read: contact the gateway's operator, whose log has details"
     return ApiError(503, message, "usage_unreadable")
+
+
+def build_away_error() -> ApiError:
+    """The error while the store that machines share is away, where the configuration demands it."""
+    message = "this gateway cannot count requests now, because its store does not answer: retry in a moment"
+    return ApiError(503, message, "state_unavailable", retry_after=1.0)
 
 
 def build_limit_error(name: str, rejection: Rejection) -> ApiError:

@@ -18,10 +18,10 @@ from ir3de.errors import InputError, IR3DEError
 from ir3de.serving import stamp
 from ir3de_gateway.config.document import Server
 from ir3de_gateway.config.experts import read_variable
-from ir3de_gateway.keys.client_key import ANYBODY, ClientKey, build_unreadable_error
+from ir3de_gateway.keys.client_key import ANYBODY, ClientKey, build_away_error, build_unreadable_error
 from ir3de_gateway.keys.key_changes import NO_CHANGES, KeyChanges
 from ir3de_gateway.keys.keys_file import KeyEntry, KeysFile, PreviousSecret, parse_moment, read_keys_file
-from ir3de_gateway.store.contract import LimitStore
+from ir3de_gateway.store.contract import LimitStore, StoreUnavailableError
 from ir3de_gateway.store.limits import Limits
 from ir3de_gateway.store.numbers import DamagedNumbersError
 from ir3de_gateway.store.usage import REQUESTS, TOKENS, Used
@@ -212,6 +212,8 @@ async def describe_key(key: ClientKey, experts: Iterable[str]) -> dict[str, Any]
         usage, in_flight, by_expert = await key.store.read_usage(key.name, experts)
     except DamagedNumbersError:
         return {**description, "problem": build_unreadable_error(key.name).message}
+    except StoreUnavailableError:
+        return {**description, "problem": build_away_error().message}
     return description | {
         "used": {
             "requests": usage.requests,

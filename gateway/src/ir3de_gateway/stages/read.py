@@ -118,7 +118,7 @@ async def _check_stored(accepted: Accepted, values: Mapping[str, Any], prompt: P
         raise ApiError(400, message, "conversation_not_found", "conversation")
     if not prompt.follows:
         return prompt, ""
-    if key and await accepted.stored_objects.find("response", prompt.follows) is None:
+    if await accepted.stored_objects.find("response", prompt.follows) is None and key:
         message = f"no response {prompt.follows[:200]!r}: it was not made here, or it is gone"
         raise ApiError(400, message, "previous_response_not_found", "previous_response_id")
     replica = await accepted.stored_objects.find_replica("response", prompt.follows)

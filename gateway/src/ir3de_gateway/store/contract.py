@@ -13,8 +13,15 @@ if TYPE_CHECKING:
     from ir3de_gateway.store.limits import Charge, KeyUsage, Limits, Rates, Rejection, Spending
 
 
+class StoreUnavailableError(Exception):
+    """A store over the network does not answer, or cannot write."""
+
+
 class LimitStore(Protocol):
-    """Limits and budgets of keys. Numbers that are damaged raise a `DamagedNumbersError`."""
+    """Limits and budgets of keys. Numbers that are damaged raise a `DamagedNumbersError`.
+
+    A store over the network may raise a `StoreUnavailableError`, but not at the end of a request.
+    """
 
     async def admit(self, key: str, limits: Limits, *, spends: bool = True) -> Rejection | Charge:
         """Count a request that begins, or return the limit that has been reached."""
@@ -41,6 +48,11 @@ class LimitStore(Protocol):
 
 class PinStore(Protocol):
     """Pins, which expire. No operation raises: routing goes on without pins."""
+
+    @property
+    def is_away(self) -> bool:
+        """Whether a pin that is not found may exist: the store does not answer."""
+        ...
 
     async def get(self, name: str) -> str | None:
         """The value of a pin, unless it has expired."""

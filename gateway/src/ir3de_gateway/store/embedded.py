@@ -40,6 +40,8 @@ class EmbeddedLimits:
 class EmbeddedPins:
     """`StoredPins`, whose operations take microseconds."""
 
+    is_away = False
+
     def __init__(self, stored: StoredPins) -> None:
         self._stored = stored
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from ir3de_gateway.store.numbers import NumberFile, NumberRow, Row, check_numbers, find_worker_row
 from ir3de_gateway.store.usage import (
@@ -27,7 +27,7 @@ from ir3de_gateway.store.usage import (
 USAGE_FILE, EXPERTS_FILE = "keys.numbers", "keys-experts.numbers"  # in the state folder
 IN_FLIGHT_RETRY_S = 1.0  # when to retry where requests in flight have reserved the rest
 
-_IN_FLIGHT, _RESERVED_TOKENS, _RESERVED_COST = range(3)  # of each worker
+IN_FLIGHT, RESERVED_TOKENS, RESERVED_COST = range(3)  # of each worker
 
 
 class Limits(NamedTuple):
@@ -46,6 +46,7 @@ class Charge(NamedTuple):
     tokens: int
     cost: float
     since: int
+    lease: str = ""  # the request's name in a store over the network
 
 
 class Spending(NamedTuple):
@@ -110,9 +111,9 @@ class _Account:
     def add(self, requests: int, tokens: float, cost: float) -> None:
         """Count requests in flight here, and what they have reserved."""
         own = self.slots.own
-        own[_IN_FLIGHT] += requests
-        own[_RESERVED_TOKENS] += tokens
-        own[_RESERVED_COST] += cost
+        own[IN_FLIGHT] += requests
+        own[RESERVED_TOKENS] += tokens
+        own[RESERVED_COST] += cost
 
 
 class FileLimits:
@@ -146,13 +147,7 @@ class FileLimits:
         with self._file.lock:
             numbers = self._file.read(account.row)
             usage = Usage(numbers, now)
-            rejection = _find_spent(usage, account, limits) if spends else None
-            if rejection is None and (most := limits.requests_per_minute) is not None and usage.requests >= most:
-                wait = usage.find_wait(REQUESTS, usage.requests - most + 1)
-                rejection = Rejection("requests_per_minute", most, wait)
-            if rejection is None and (most := limits.concurrent) is not None and account.sum(_IN_FLIGHT) >= most:
-                rejection = Rejection("concurrent", most, IN_FLIGHT_RETRY_S)
-            if rejection is not None:
+            if (rejection := find_rejection(usage, account, limits, spends=spends)) is not None:
                 return rejection
             usage.add_request()
             self._file.write(account.row, numbers)
@@ -165,7 +160,7 @@ class FileLimits:
         with self._file.lock:
             numbers = self._file.read(account.row)
             usage = Usage(numbers, now)
-            rejection = _find_spent(usage, account, limits)
+            rejection = find_spent(usage, account, limits)
             if rejection is None:
                 usage.add(bound.tokens, bound.cost, since=bound.since)
                 account.add(0, bound.tokens, bound.cost)
@@ -203,7 +198,7 @@ class FileLimits:
             finally:
                 if spent is not None:
                     self._charge_expert(key, account, spent, now, instead)
-        return _find_rates(usage, limits)
+        return find_rates(usage, limits)
 
     def _charge_expert(self, key: str, account: _Account, spent: Spending, now: float, instead: Charge | None) -> None:
         row = account.by_expert.get(spent.expert) or self._find_expert(key, account, spent.expert)
@@ -221,7 +216,7 @@ class FileLimits:
         account = self._accounts.get(key) or self._open_account(key)
         with self._file.lock:
             usage = Usage(self._file.read(account.row), now)
-        return _find_rates(usage, limits)
+        return find_rates(usage, limits)
 
     def read_usage(self, key: str, now: float, experts: Iterable[str] = ()) -> KeyUsage:
         account = self._accounts.get(key) or self._open_account(key)
@@ -230,7 +225,7 @@ class FileLimits:
             usage = Usage(self._file.read(account.row), now)
             rows = {name: account.by_expert.get(name) or self._find_expert(key, account, name) for name in experts}
             by_expert = {name: Totals(self._expert_file.read(row), now) for name, row in rows.items()}
-            return KeyUsage(usage, int(account.sum(_IN_FLIGHT)), by_expert)
+            return KeyUsage(usage, int(account.sum(IN_FLIGHT)), by_expert)
 
     def close(self) -> None:
         self._file.close()
@@ -247,7 +242,7 @@ class FileLimits:
         return found
 
 
-def _find_rates(usage: Usage, limits: Limits) -> Rates:
+def find_rates(usage: Usage, limits: Limits) -> Rates:
     requests = tokens = None
     if (most := limits.requests_per_minute) is not None:
         used = usage.requests
@@ -258,16 +253,35 @@ def _find_rates(usage: Usage, limits: Limits) -> Rates:
     return Rates(requests, tokens)
 
 
-def _find_spent(usage: Usage, account: _Account, limits: Limits) -> Rejection | None:
+class InFlight(Protocol):
+    """What the requests in flight of one key hold."""
+
+    def sum(self, kind: int) -> float:
+        """Over all of them: `IN_FLIGHT`, `RESERVED_TOKENS` or `RESERVED_COST`."""
+        ...
+
+
+def find_rejection(usage: Usage, account: InFlight, limits: Limits, *, spends: bool) -> Rejection | None:
+    """The limit that rejects a request which begins."""
+    if spends and (rejection := find_spent(usage, account, limits)) is not None:
+        return rejection
+    if (most := limits.requests_per_minute) is not None and usage.requests >= most:
+        return Rejection("requests_per_minute", most, usage.find_wait(REQUESTS, usage.requests - most + 1))
+    if (most := limits.concurrent) is not None and account.sum(IN_FLIGHT) >= most:
+        return Rejection("concurrent", most, IN_FLIGHT_RETRY_S)
+    return None
+
+
+def find_spent(usage: Usage, account: InFlight, limits: Limits) -> Rejection | None:
     """The limit of cost or tokens that has been reached; of several, the one with the longest wait."""
     numbers, (day, month), now = usage.numbers, usage.periods, usage.now
     if (most := limits.budget_per_month) is not None and (cost := numbers[MONTH_COST]) >= most:
-        return _reject("budget_per_month", most, cost, account.sum(_RESERVED_COST), month.ends - now)
+        return _reject("budget_per_month", most, cost, account.sum(RESERVED_COST), month.ends - now)
     if (most := limits.budget_per_day) is not None and (cost := numbers[DAY_COST]) >= most:
-        return _reject("budget_per_day", most, cost, account.sum(_RESERVED_COST), day.ends - now)
+        return _reject("budget_per_day", most, cost, account.sum(RESERVED_COST), day.ends - now)
     if (limit := limits.tokens_per_minute) is not None and (used := usage.tokens) >= limit:
         wait = usage.find_wait(TOKENS, used - limit + 1)
-        return _reject("tokens_per_minute", limit, used, account.sum(_RESERVED_TOKENS), wait)
+        return _reject("tokens_per_minute", limit, used, account.sum(RESERVED_TOKENS), wait)
     return None
 
 

@@ -73,7 +73,7 @@ class StoredPins:
 
     def get(self, name: str) -> str | None:
         """The value of a pin, unless it has expired."""
-        key = _hash(name)
+        key = hash_name(name)
         found = self._unwritten.get(key)
         if found is None:
             try:
@@ -84,7 +84,7 @@ class StoredPins:
 
     def put(self, name: str, value: str, seconds: float | None = None) -> None:
         """Set a pin for so long; by default for the time of conversations."""
-        key, until = _hash(name), self._clock() + (self._ttl if seconds is None else seconds)
+        key, until = hash_name(name), self._clock() + (self._ttl if seconds is None else seconds)
         self._has_new = True
         if not self._write_at_once(key, value, until):
             self._unwritten.pop(key, None)  # it becomes the newest
@@ -108,7 +108,7 @@ class StoredPins:
 
     def take(self, name: str) -> str | None:
         """The value, for the one caller of all workers that removes the pin; None for the others."""
-        key = _hash(name)
+        key = hash_name(name)
         if key in self._unwritten or (found := self.get(name)) is None:
             return None
         try:
@@ -223,7 +223,7 @@ def _delete(database: sqlite3.Connection, which: str, values: tuple[float, ...])
     return database.execute(f"DELETE FROM pins WHERE session IN (SELECT session FROM pins {which})", values).rowcount
 
 
-def _hash(name: str) -> bytes:
+def hash_name(name: str) -> bytes:
     return hashlib.sha256(name.encode(errors="replace")).digest()
 
 
@@ -256,7 +256,17 @@ class StoredObjects:
         self._pins, self._key, self._seconds, self._replica = pins, key, seconds, replica
 
     async def find(self, kind: str, object_id: str) -> str | None:
-        """The expert that has an object; None if the object is unknown, or another key's."""
+        """The expert that has an object; None if the object is unknown, or another key's.
+
+        An `ApiError` if that cannot be known now.
+        """
+        found = await self._look_up(kind, object_id)
+        if found is None and self._pins.is_away:
+            message = f"who has the {kind} {object_id[:200]!r} is unknown now: the gateway's store does not answer"
+            raise ApiError(503, f"{message}. Retry in a moment", "state_unavailable", retry_after=1.0)
+        return found
+
+    async def _look_up(self, kind: str, object_id: str) -> str | None:
         return await self._pins.get(f"{kind} {scope_id(object_id, self._key)}")
 
     async def find_replica(self, kind: str, object_id: str) -> str:
@@ -271,10 +281,10 @@ class StoredObjects:
             await self._pins.put(f"replica with {name}", self._replica, self._seconds)
         await self._pins.put(name, expert, self._seconds)
 
-    async def remember_charge(self, response_id: str, charge: Sequence[float]) -> None:
+    async def remember_charge(self, response_id: str, charge: Sequence[Any]) -> None:
         """Remember what was charged for a response before its usage was known."""
         if self._seconds:
-            await self._pins.put(self._name_charge(response_id), json.dumps(charge), self._seconds)
+            await self._pins.put(self._name_charge(response_id), json.dumps(charge[:3]), self._seconds)
 
     async def take_charge(self, response_id: str) -> list[float] | None:
         """What was charged for a response, for the one caller that settles it."""
@@ -287,7 +297,7 @@ class StoredObjects:
     async def remember_answer(self, kind: str, answer: dict[str, Any], expert: str) -> None:
         """Remember the object that an answer is, and the files that it names."""
         for found_kind, object_id in list_objects(kind, answer):
-            if await self.find(found_kind, object_id) != expert:
+            if await self._look_up(found_kind, object_id) != expert:
                 await self.remember(found_kind, object_id, expert)
 
     async def keep_own(self, kind: str, answer: dict[str, Any]) -> dict[str, Any]:

@@ -17,6 +17,8 @@ from prometheus_client.utils import floatToGoString
 
 from ir3de_gateway.exchange_record import ExchangeRecord
 from ir3de_gateway.keys.registry import KeyRegistry
+from ir3de_gateway.store import SharedStore
+from ir3de_gateway.store.contract import StoreUnavailableError
 from ir3de_gateway.store.numbers import DamagedNumbersError
 
 Labels = str | tuple[str, ...]  # the label's value, or the values of all labels; () for a metric without labels
@@ -262,7 +264,7 @@ async def build_budget_metrics(keys: KeyRegistry) -> list[Metric]:
         assert key.store is not None
         try:
             usage = (await key.store.read_usage(key.name)).usage
-        except DamagedNumbersError:  # it is in the log, and at /admin/keys
+        except (DamagedNumbersError, StoreUnavailableError):  # it is in the log, and at /admin/keys
             continue
         day, month = (key.limits.budget_per_day, usage.day), (key.limits.budget_per_month, usage.month)
         for period, (limit, so_far) in {"day": day, "month": month}.items():
@@ -270,6 +272,30 @@ async def build_budget_metrics(keys: KeyRegistry) -> list[Metric]:
                 budget.add_metric((key.name, period), limit)
                 used.add_metric((key.name, period), so_far.shown_cost)
     return [budget, used, is_valid]
+
+
+class StoreMetrics:
+    """The store that machines share, as one worker sees it."""
+
+    def __init__(self, counts: Counts) -> None:
+        self.store: SharedStore | None = None  # None where this machine serves alone
+        away = "1 while the shared store does not answer, or cannot be written."
+        self._away = counts.add_gauge("ir3de_store_away", away, adds_up=False)
+        unsettled = "Requests whose usage is to be written when the shared store is back."
+        self._unsettled = counts.add_gauge("ir3de_store_unsettled", unsettled)
+        failures = "Operations of the shared store that failed: away, full, or refused."
+        self._failures = counts.add_counter("ir3de_store_failures", failures, "kind")
+        self._lost = counts.add_counter("ir3de_store_lost", "Requests whose usage could never be written.")
+
+    def refresh(self) -> None:
+        if self.store is None:
+            return
+        connection, limits = self.store.connection, self.store.limits
+        self._away[()] = float(not connection.is_up)
+        for kind in ("away", "full", "refused"):
+            self._failures[kind] = connection.failures[kind]
+        if limits is not None:
+            self._unsettled[()], self._lost[()] = limits.unsettled, limits.lost
 
 
 class JournalMetrics:

@@ -29,6 +29,7 @@ from ir3de_gateway.telemetry.counts import (
     Dump,
     JournalMetrics,
     KeyMetrics,
+    StoreMetrics,
     build_budget_metrics,
 )
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from ir3de_gateway.experts.expert import Expert
     from ir3de_gateway.experts.snapshot import LiveSnapshot
     from ir3de_gateway.keys.registry import KeyRegistry
+    from ir3de_gateway.store import SharedStore
 
 NO_EXPERT = "none"  # the label for names that are not experts
 OUTCOMES = get_args(Outcome)
@@ -94,6 +96,7 @@ class Metrics:
         self._process = ProcessMetrics(counts)
         self.replicas = ReplicaMetrics(counts)
         self.journal = JournalMetrics(counts)
+        self._store = StoreMetrics(counts)
         self.candidate = CandidateMetrics(counts)
         self.drift = DriftMetrics(counts)
         self._experts: set[str] = set()  # labels that were counted
@@ -177,6 +180,10 @@ class Metrics:
             self._upstream[label], self._ttft[label], self._queue[label]
         return label
 
+    def watch_store(self, store: SharedStore) -> None:
+        """Show the store that machines share, too."""
+        self._store.store = store
+
     def refresh(self, in_flight: Mapping[str, int]) -> None:
         """Set the gauges and publish all numbers: before a scrape, and once a second if there are other workers."""
         experts = self._live.snapshot.experts
@@ -186,6 +193,7 @@ class Metrics:
         self._of_experts.refresh(experts)
         self._process.refresh()
         self.replicas.refresh(experts.values())
+        self._store.refresh()
         self._own = self._counts.dump()
         if self._shared is not None:
             self._write(self._shared)
