@@ -51,6 +51,7 @@ def monitored_gateway(folder: Path) -> Iterator[Running]:
                 "price": {"input_per_1m": 1, "output_per_1m": 2},
                 "base_url": replicas[0]["base_url"],
                 "replicas": replicas,
+                "affinity": 0,
                 "retries": {"backoff": 0},
                 "slow_start": 0,
                 "hedge_after": 0.01,

@@ -194,13 +194,13 @@ def test_the_replica_that_has_it_is_asked(tmp_path: Path, affinity: float) -> No
         law = {"base_url": addresses[0], "replicas": addresses, "capabilities": ["responses"], "affinity": affinity}
         experts = {"law": {**law, "health": {"active": False}}}
         with running(tmp_path, experts=experts) as gateway, connect((gateway, servers[0])) as client:
-            made = [client.responses.create(model="law", input=f"x {number}").id for number in range(8)]
+            made = [client.responses.create(model="law", input=f"x {number}").id for number in range(16)]
             for response_id in made:
                 assert client.responses.retrieve(response_id).id == response_id
                 follow = client.responses.create(model="auto", input="x", previous_response_id=response_id)
                 client.responses.delete(follow.id)
     counts = [len(server.objects) for server in servers]
-    assert sum(counts) == 8 and 0 not in counts and (affinity or counts == [4, 4])
+    assert sum(counts) == 16 and 0 not in counts and (affinity or counts == [8, 8])
     for server, count in zip(servers, counts, strict=True):
         assert sum(method == "POST" for _, method, _, _ in server.seen) == 2 * count  # each was continued where it is
 

@@ -12,6 +12,7 @@ from urllib.parse import quote
 if TYPE_CHECKING:
     from ir3de import Decision
     from ir3de.serving import TurnReason
+    from ir3de_gateway.experts.switch import Switch
 
 Outcome = Literal["ok", "client_error", "upstream_error", "unavailable", "cancelled", "broken_stream", "failed"]
 
@@ -66,6 +67,7 @@ class ExchangeRecord:
     model: str = ""  # what its endpoint calls the model
     session: str = ""
     conversation: str = ""  # its name in the journal, where that is not made from the session
+    switch: Switch | None = None  # where the conversation changed its expert, or would have
     trial: Trial | None = None  # where a candidate decided, too
     propensity: float = 1.0  # the probability with which the expert was chosen for this prompt
     arm: Arm = ""  # who chose, where chance decided

@@ -12,6 +12,7 @@ from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_
 
 from ir3de.serving import ENVELOPES
 from ir3de_gateway.config.aliases import find_target, list_alias_problems
+from ir3de_gateway.config.conversations import Pinning, SwitchConfig
 from ir3de_gateway.config.experts import (
     Capability,
     ExpertConfig,
@@ -100,22 +101,6 @@ class Server(Part):
     """What a client may send."""
 
 
-class Pinning(Part):
-    """Conversations stay with their expert."""
-
-    ttl: float = Field(1_800.0, ge=0, le=31_536_000)
-    """Seconds after its last request that a conversation stays with its expert; 0 turns pinning off."""
-    headers: tuple[str, ...] = (
-        "x-session-id", "x-conversation-id", "x-litellm-session-id", "session-id", "x-thread-id",
-    )  # fmt: skip
-    """Request headers that may name the conversation."""
-    stored_ttl: float = Field(2_592_000.0, ge=0, le=31_536_000)
-    """Seconds that the gateway knows the expert of a response, file or batch that was made through it; 30 days by
-    default."""
-    release: float = Field(0.95, ge=0, le=1)
-    """A conversation moves to another expert from this confidence (or expected score) on; with 1 it never moves."""
-
-
 class CandidateConfig(Part):
     """A candidate router: it decides beside the live one, and may serve a share of the conversations."""
 
@@ -163,6 +148,8 @@ class Routing(Part):
     the encoder."""
     pinning: Pinning = Pinning()
     """Conversations stay with their expert."""
+    switch: SwitchConfig = SwitchConfig()
+    """A conversation changes its expert only if that is worth the lost prompt cache."""
     shadow: str | None = None
     """Route and log, but send everything to this expert."""
     forward_headers: tuple[str, ...] = (

@@ -14,6 +14,7 @@ from ir3de.errors import IR3DEError
 from ir3de_gateway.config.document import Config
 from ir3de_gateway.experts.expert import Expert as Expert  # re-exported: the parts of a snapshot
 from ir3de_gateway.experts.expert import Replica, create_expert
+from ir3de_gateway.experts.switch import SwitchRule, build_rule
 from ir3de_gateway.transport import NoConnectionError, OutOfResourcesError, Transport, UpstreamCall
 
 if TYPE_CHECKING:
@@ -90,6 +91,11 @@ class Snapshot:
     def has_after_hooks(self) -> bool:
         """Whether any hook sees answers."""
         return bool(self.config.hooks.after)
+
+    @cached_property
+    def switch_rule(self) -> SwitchRule | None:
+        """When a conversation may change its expert; None where that has no price."""
+        return build_rule(self.config.routing.switch, self.config.experts)
 
     @cached_property
     def has_replicas(self) -> bool:

@@ -146,7 +146,7 @@ async def route(request: Request) -> Response:
     texts = query.read_texts(snapshot.config.routing) if turns is None else [text for _, text in turns]
     is_served = query.wanted.is_served(snapshot.router)
     find_target = None
-    if query.target:
+    if query.target or (query.signal and turns and snapshot.switch_rule is not None):
         key, weights = request.state.key, query.weights
         find_target = partial(preview, snapshot, key=key, weights=weights, is_served=is_served)
     try:
@@ -202,12 +202,13 @@ def build_answer(
         "route_us": round(took / len(texts) * 1e6, 1),  # a prompt, on average
     }
 
-    def preview_target(text: str, decision: Decision) -> dict[str, Any]:
+    def look_ahead(text: str, decision: Decision) -> dict[str, Any]:
         chat = query.messages or [{"role": "user", "content": text}]
-        return {} if find_target is None else {"target": find_target(chat, decision)}
-
-    def add_signal(decision: Decision) -> dict[str, Any]:
-        return {"signal": build_signal(decision, snapshot.digest)} if query.signal else {}
+        target = {} if find_target is None else find_target(chat, decision)
+        row: dict[str, Any] = {"target": target} if query.target else {}
+        if query.signal:
+            row["signal"] = build_signal(decision, snapshot.digest, target.get("switch"))
+        return row
 
     explain = partial(_explain, variant, query) if chat is None else partial(_explain_chat, variant, query, chat)
     data = b",".join(  # row by row, because an explanation takes several times the memory of its JSON
@@ -216,8 +217,7 @@ def build_answer(
                 "index": index,
                 **decision.to_dict(),
                 **explain(text),
-                **preview_target(text, decision),
-                **add_signal(decision),
+                **look_ahead(text, decision),
             }
         )
         for index, (text, decision) in enumerate(zip(texts if chat is None else texts[-1:], decisions, strict=True))

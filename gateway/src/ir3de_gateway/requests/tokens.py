@@ -11,7 +11,7 @@ model reads far less, nor with files that the server fetches.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from string import ascii_letters
 from typing import Any, NamedTuple
 
@@ -41,6 +41,8 @@ _FILES = frozenset(("file", "input_file", "document", "input_audio", "audio_url"
 _PAYLOADS = ("data", "file_data", "content")
 _REFERENCES = ("file_id", "file_url", "url")  # to a file elsewhere; a URL may be the file itself: data:…
 _SCHEME_CHARS = 16  # in which a URL has its ://
+_UNREAD = frozenset(("image_url", "source", "input_audio", "file", "data", "file_data"))  # much, but no text
+_BEFORE_MESSAGES = ("system", "instructions", "tools", "functions")
 _BYTES_PER_ESTIMATED_TOKEN = 5  # at most: see `estimate_tokens`
 _PART_TOKENS = 16  # that a chat's template may put around a message or a part of one
 
@@ -214,3 +216,30 @@ def _read_number(value: object) -> int:
     if not isinstance(number, (int, float)) or not number >= 1:
         return 0
     return int(min(number, MAX_TOKENS))
+
+
+def count_before(values: Mapping[str, Any], places: Sequence[int], turns: int) -> list[int]:
+    """Roughly the tokens before each of these turns; `turns` is how many there are with those of system fields."""
+    messages = values.get("messages", values.get("input"))
+    if not isinstance(messages, list):
+        return [0] * len(places)
+    shift = turns - len(messages)  # a system field counts as a turn
+    counts, total, wanted = list[int](), sum(_count_chars(values.get(name)) for name in _BEFORE_MESSAGES), iter(places)
+    place = next(wanted, None)
+    for number, message in enumerate(messages):
+        while place is not None and place - shift <= number:
+            counts.append(int(total / LETTERS_PER_TOKEN))
+            place = next(wanted, None)
+        total += _count_chars(message)
+    return counts
+
+
+def _count_chars(value: Any) -> int:
+    """The characters of all texts in a value, without those of files."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, list):
+        return sum(map(_count_chars, value))
+    if isinstance(value, dict):
+        return sum(_count_chars(one) for name, one in value.items() if name not in _UNREAD)
+    return 0

@@ -20,6 +20,7 @@ from ir3de.errors import name_some
 from ir3de_gateway.api_errors import ApiError
 from ir3de_gateway.exchange_record import Handover, Instead
 from ir3de_gateway.experts.snapshot import Expert, Snapshot
+from ir3de_gateway.experts.switch import Switch
 from ir3de_gateway.headers import encode_name
 from ir3de_gateway.requests.client import Controls
 from ir3de_gateway.wire.formats import PassthroughFormat
@@ -32,7 +33,8 @@ MAX_INLINE_TURNS = 100  # routed in the event loop, within a few milliseconds; l
 MAX_INLINE_CHARS = 100_000  # of all turns
 DEFAULT = "default expert"
 EXPLORE = "explore"
-_SET = ("pinned", "shadow", EXPLORE)  # the first expert is set, whatever the router decides
+TOO_DEAR = "too dear to switch"  # the conversation's expert answers
+_SET = ("pinned", "shadow", EXPLORE, TOO_DEAR)  # the first expert is set, whatever the router decides
 
 
 class Prompt(NamedTuple):
@@ -47,6 +49,7 @@ class Prompt(NamedTuple):
     untranslatable: str = ""  # why experts of the other kind cannot answer, if some of the experts are such
     opening: str = ""  # the user's first turn
     system: str = ""  # the system prompt: what stands before that turn
+    before: Sequence[int] = ()  # of several turns: roughly the tokens before each, where a switch has a price
 
     @property
     def is_quick(self) -> bool:
@@ -85,6 +88,7 @@ class Routed(NamedTuple):
     margin: float
     seconds: float
     reason: TurnReason | None = None  # of a chat with several turns: which one decided, and why
+    holder: str | None = None  # the expert that has answered the turns before, where a switch has a price
 
     def find_standing(self, expert: str) -> Standing:
         """The figures of one expert, which is the best one as a rule."""
@@ -112,6 +116,7 @@ class Choice:
     decided: str | None = None  # by the router, or by who named an expert; None if the router found none
     instead: str = ""  # who `first` is, if it is not the decided expert, or if the router abstained
     refusal: Refusal | None = None  # why the decided expert is not `first`
+    switch: Switch | None = None  # from the conversation's expert, made or not
     # what the client gets instead of an answer; made where it is raised, since its frames keep the choice
     build_rejection: Callable[[], ApiError] | None = None
 

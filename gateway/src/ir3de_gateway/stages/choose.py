@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from time import perf_counter, sleep
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -29,6 +30,7 @@ from ir3de_gateway.stages.choice import (
     DEFAULT,
     EXPLORE,
     MAX_INLINE_TURNS,
+    TOO_DEAR,
     Candidates,
     Choice,
     Prompt,
@@ -43,6 +45,7 @@ from ir3de_gateway.stages.choice import (
 from ir3de_gateway.stages.consult import consult as consult_encoder
 from ir3de_gateway.stages.consult import is_unsure
 from ir3de_gateway.stages.explore import draw_number, explore
+from ir3de_gateway.stages.switch import find_holder, weigh_switch
 from ir3de_gateway.stages.values import Chosen, Received
 from ir3de_gateway.store.contract import PinStore
 from ir3de_gateway.store.pins import build_unknown_error
@@ -137,17 +140,18 @@ async def _route_with_encoder(received: Received, snapshot: Snapshot) -> Routed:
 
 def route_prompt(snapshot: Snapshot, prompt: Prompt, controls: Controls, *, consult: bool | None = False) -> Routed:
     """The router's decision, and how long it took. The event loop must not `consult` the encoder."""
-    started, reason = perf_counter(), None
+    started, reason, holder = perf_counter(), None, None
     try:
         if prompt.turns:
             chat = route_turns(snapshot.router, prompt.turns, controls.weights)
             decision, reason = chat.decision, chat.find_reason() if len(chat) > 1 else None
+            holder = find_holder(snapshot, chat, prompt)
         else:
             decision = snapshot.router.route(prompt.text, weights=controls.weights, consult=consult)
     except InputError as error:  # weights times costs that no number holds
         raise ApiError(400, str(error), "invalid_type", "ir3de.weights") from error
     seconds = perf_counter() - started
-    return Routed(decision, decision.confidence, decision.expected_score, decision.margin, seconds, reason)
+    return Routed(decision, decision.confidence, decision.expected_score, decision.margin, seconds, reason, holder)
 
 
 def route_turns(router: Router, turns: Sequence[str], weights: Costs | None = None) -> Conversation:
@@ -210,10 +214,16 @@ def choose_expert(
         return _choose_set(candidates, snapshot.experts[routing.shadow], "shadow", routed, decided)
     if controls.session and (pinned := _find_pinned(candidates, pins, routed)) is not None:
         return _choose_set(candidates, pinned, "pinned", routed, decided)
+    switch = weigh_switch(candidates, pins.get(controls.session) if controls.session else None, routed)
+    if switch is not None and not switch.has_moved:
+        return replace(
+            _choose_set(candidates, snapshot.experts[switch.before], TOO_DEAR, routed, decided), switch=switch
+        )
     if routing.out_of_domain == "refuse" and decision.reason == "out of domain":
         reject = partial(_build_rejection, eligible)
         return Choice(snapshot, eligible[0], (), "refused", routed, build_rejection=reject)
-    return _choose_decided(candidates, decided, "abstained" if decision.abstained else "", routed)
+    choice = _choose_decided(candidates, decided, "abstained" if decision.abstained else "", routed)
+    return choice if switch is None or prompt.tool_loop else replace(choice, switch=switch)  # a loop has moved before
 
 
 def _first(eligible: Sequence[Expert]) -> str | None:

@@ -38,7 +38,7 @@ def explore(choice: Choice, prompt: Prompt, share: float, draw: float) -> Explor
     if draw >= share:
         return Explored(choice, 1.0 - share, "live")
     other = others[int(draw / share * len(others))]
-    explored = replace(choice, first=other, why=EXPLORE, wanted=None, refusal=Refusal(EXPLORE, ""))
+    explored = replace(choice, first=other, why=EXPLORE, wanted=None, refusal=Refusal(EXPLORE, ""), switch=None)
     return Explored(explored, share / len(others), "explore")
 
 

@@ -40,7 +40,7 @@ def preview(
     model = RESERVED[0] if is_served else _name_decided(snapshot, decision, key)
     try:
         values = {"messages": list(messages)}
-        prompt = read_prompt(FORMATS["chat/completions"], values, routing.text, routing.envelopes)
+        prompt = read_prompt(FORMATS["chat/completions"], values, routing.text, routing.envelopes, weighs_switch=True)
         asks = snapshot.router.opinion is not None and model in RESERVED and routing.encoder_deadline
         routed = route_prompt(snapshot, prompt, controls, consult=None) if asks else None  # this is not the event loop
         choice = choose_expert(snapshot, model, prompt, controls, {}, routed)
@@ -59,6 +59,7 @@ def preview(
         "model": model,
         "why": choice.explain_why(expert.name) or "routed",
         **{name: text for name, text in more.items() if text},
+        **({} if choice.switch is None else {"switch": choice.switch.describe()}),
         "failing": [name for name, _, _ in handovers],
     }
 

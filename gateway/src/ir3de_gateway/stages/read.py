@@ -15,11 +15,11 @@ from ir3de_gateway.config.experts import RESERVED
 from ir3de_gateway.requests.client import CONTROL_HEADERS, NO_CONTROLS, Controls, read_body, read_controls
 from ir3de_gateway.requests.json_body import FIELD, offload, read_json
 from ir3de_gateway.requests.model_texts import list_request_slots
-from ir3de_gateway.requests.tokens import estimate_tokens, read_answer_limit
+from ir3de_gateway.requests.tokens import count_before, estimate_tokens, read_answer_limit
 from ir3de_gateway.stages.call_hooks import show_request
 from ir3de_gateway.stages.choice import Prompt
 from ir3de_gateway.stages.values import Accepted, Received
-from ir3de_gateway.store.pins import scope_id, scope_session
+from ir3de_gateway.store.pins import name_thread, scope_id, scope_session
 from ir3de_gateway.translation.translation import find_untranslatable
 from ir3de_gateway.wire.formats import WireFormat
 
@@ -46,11 +46,20 @@ async def read(accepted: Accepted) -> Received:
     if accepted.trace is not None:
         accepted.trace.read_request(values)
     counts = snapshot.has_context_windows or accepted.lease is not None
-    find = partial(read_prompt, wire, how=routing.text, envelopes=routing.envelopes, counts_tokens=counts)
+    find = partial(
+        read_prompt,
+        wire,
+        how=routing.text,
+        envelopes=routing.envelopes,
+        counts_tokens=counts,
+        weighs_switch=snapshot.switch_rule is not None,
+    )
     prompt = await offload(find, values) if body.is_large else find(values)
     if wire.capability in snapshot.translated and not body.is_large:
         found = find_untranslatable(wire, values)
         prompt = prompt if found is None else prompt._replace(untranslatable=found.message)
+    if controls.session:
+        controls = replace(controls, session=name_thread(controls.session, prompt.system))
     replica = ""
     if wire.stores_answers:
         prompt, replica = await _check_stored(accepted, values, prompt)
@@ -129,9 +138,18 @@ async def _check_stored(accepted: Accepted, values: Mapping[str, Any], prompt: P
 
 
 def read_prompt(
-    wire: WireFormat, values: Mapping[str, Any], how: TextMode, envelopes: Sequence[str], *, counts_tokens: bool = True
+    wire: WireFormat,
+    values: Mapping[str, Any],
+    how: TextMode,
+    envelopes: Sequence[str],
+    *,
+    counts_tokens: bool = True,
+    weighs_switch: bool = False,
 ) -> Prompt:
-    """Read the prompt of a request, or raise an `ApiError` that names the wrong field."""
+    """Read the prompt of a request, or raise an `ApiError` that names the wrong field.
+
+    `counts_tokens`: those of the whole request; `weighs_switch`: those before each of several turns.
+    """
     turns = parse_turns(wire, values)
     images, audio = False, values.get("audio") is not None
     for turn in turns:
@@ -140,6 +158,7 @@ def read_prompt(
     last = turns[-1] if turns else None
     loop = last is not None and (last.role == "tool" or (last.tool_result and not last.text.strip()))
     chat: Sequence[str] = ()
+    spoken: Sequence[tuple[int, str]] = ()
     if how == "conversation":
         spoken = list_user_turns(turns, envelopes)
         (text, chat), opening = read_chat(spoken), spoken[0][1] if spoken else ""
@@ -147,10 +166,11 @@ def read_prompt(
         text = extract_text(turns, how, envelopes)
         opening = next((turn.text for turn in turns if turn.role == "user"), "")
     system = "\n".join(turn.text for turn in takewhile(_is_systems, turns))
+    before = count_before(values, [place for place, _ in spoken], len(turns)) if weighs_switch and chat else ()
     needs = _collect_needs(wire.capability, tools, images, audio)
     tokens = count_tokens(values) if counts_tokens else 0
     follows = wire.find_previous_response(values) if wire.stores_answers else ""
-    return Prompt(text, needs, tokens, loop, follows, chat, opening=opening, system=system)
+    return Prompt(text, needs, tokens, loop, follows, chat, opening=opening, system=system, before=before)
 
 
 def _is_systems(turn: Turn) -> bool:

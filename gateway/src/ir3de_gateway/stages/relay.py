@@ -33,8 +33,8 @@ _JSON: HeaderList = [(b"content-type", b"application/json")]
 PROVENANCE_HEADERS = (
     "x-ir3de-expert", "x-ir3de-decided", "x-ir3de-model", "x-ir3de-confidence", "x-ir3de-expected-score",
     "x-ir3de-margin", "x-ir3de-router", "x-ir3de-route-us", "x-ir3de-consulted", "x-ir3de-fallbacks",
-    "x-ir3de-resends", "x-ir3de-why", "x-ir3de-cache", "age", "x-ir3de-chat", "x-ir3de-reason", "x-ir3de-instead",
-    "x-ir3de-translated", "x-ir3de-estimated", "x-ir3de-candidate", "x-ir3de-alias", "x-request-id",
+    "x-ir3de-resends", "x-ir3de-why", "x-ir3de-cache", "age", "x-ir3de-chat", "x-ir3de-switch", "x-ir3de-reason",
+    "x-ir3de-instead", "x-ir3de-translated", "x-ir3de-estimated", "x-ir3de-candidate", "x-ir3de-alias", "x-request-id",
 )  # fmt: skip
 
 
@@ -215,6 +215,10 @@ def build_provenance_headers(record: ExchangeRecord) -> HeaderList:
         if (turn := record.reason) is not None:
             why = b'turn=%d, decided=%d, why="%b"' % (turn.turn, turn.decided, turn.why.encode())
             found.append((b"x-ir3de-chat", why))
+        if (switch := record.switch) is not None:
+            names = encode_name(switch.before), encode_name(switch.wanted)
+            weighed = b'%b; from="%b"; to="%b"; gain=%.6g; price=%.6g'
+            found.append((b"x-ir3de-switch", weighed % (switch.outcome.encode(), *names, switch.gain, switch.price)))
     kind, _, reason = record.instead
     if reason:
         found.append((b"x-ir3de-reason", encode_name(reason)))
@@ -248,6 +252,8 @@ def build_provenance_member(accepted: Accepted) -> bytes:
         text += ',"consulted":true' if record.decision.consulted else ""
         if (turn := record.reason) is not None:
             text += f',"chat":{{"turn":{turn.turn},"decided":{turn.decided},"why":"{turn.why}"}}'
+        if record.switch is not None:
+            text += f',"switch":{json.dumps(record.switch.describe())}'
     kind, _, reason = record.instead
     text += f',"reason":{_quote(reason)}' if reason else ""
     text += f',"instead":{_quote(kind)}' if kind else ""

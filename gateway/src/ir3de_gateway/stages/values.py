@@ -78,8 +78,9 @@ class Progress:
         """Record which router decided what, and why an expert was chosen."""
         record = self.record
         record.router, record.why, record.decided = choice.snapshot.digest, choice.why, choice.decided
+        record.switch = choice.switch
         if (routed := choice.routed) is not None:
-            record.decision, record.confidence, record.expected_score, record.margin, seconds, record.reason = routed
+            record.decision, record.confidence, record.expected_score, record.margin, seconds, record.reason, _ = routed
             record.route_seconds = seconds
 
     def begin_expert(self, choice: Choice, expert: Expert) -> None:

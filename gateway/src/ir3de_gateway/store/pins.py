@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
+from string import digits
 from time import monotonic, sleep, time
 from typing import Any
 
@@ -247,6 +248,23 @@ def scope_session(session: str, key: str) -> str:
     'session alice\\nresponse resp_1'
     """
     return f"session {key}\n{session}"
+
+
+def name_thread(session: str, system: str) -> str:
+    """The name of a pin for one agent of a session, which has a system prompt of its own.
+
+    Sub-agents, and side requests such as for a title, then neither inherit the pin of the main conversation nor move
+    it. Digits do not count, because a prompt may have the time in it.
+
+    >>> name_thread("session a", ""), name_thread("session a", "Find a title.")
+    ('session a', 'session a\\nsystem 9c3cdc7876bf6102')
+    >>> name_thread("s", "It is 9:14 now.") == name_thread("s", "It is 9:15 now.")
+    True
+    """
+    if not system:
+        return session
+    plain = system.encode(errors="replace").translate(None, digits.encode())
+    return f"{session}\nsystem {hashlib.sha256(plain).hexdigest()[:16]}"
 
 
 class StoredObjects:

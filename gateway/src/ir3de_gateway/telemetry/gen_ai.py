@@ -152,6 +152,7 @@ def build_decision_attributes(record: ExchangeRecord) -> Attributes:
         "ir3de.abstained": decision.abstained,
         "ir3de.consulted": decision.consulted or None,
         "ir3de.chat_why": None if record.reason is None else record.reason.why,
+        "ir3de.switch": None if record.switch is None else record.switch.outcome,
     }
 
 

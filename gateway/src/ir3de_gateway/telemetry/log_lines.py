@@ -63,8 +63,13 @@ def format_access_line(record: ExchangeRecord) -> bytes:
 
 
 def _describe_reasons(record: ExchangeRecord) -> dict[str, Any]:
-    """The fields `chat`, `reason` and `instead`: which turn decided, and why another expert answers; most have none."""
+    """The fields `chat`, `switch`, `reason` and `instead`, which most requests do not have.
+
+    They are which turn decided, whether the conversation changed its expert, and why another one answers.
+    """
     found: dict[str, Any] = {} if record.reason is None else {"chat": record.reason._asdict()}
+    if record.switch is not None:
+        found["switch"] = record.switch.describe()
     if reason := record.instead.text or ("" if record.decision is None else record.decision.reason):
         found["reason"] = reason
     if record.instead.kind:

@@ -43,7 +43,7 @@ NO_EXPERT = "none"  # the label for names that are not experts
 OUTCOMES = get_args(Outcome)
 REASONS = (  # of fallbacks, and of answers of another expert
     "connect", "timeout", "408", "429", "5xx", "busy", "resting", "cooling", "garbage", "broken", "resources", "other",
-    *REFUSAL_LABELS, "pinned", "shadow", "explore",
+    *REFUSAL_LABELS, "pinned", "shadow", "explore", "too dear to switch",
 )  # fmt: skip
 STATUS_CLASSES = ("none", "1xx", "2xx", "3xx", "4xx", "5xx", "none", "none", "none", "none")  # none was sent
 MIN_QUEUE_S = 0.001  # a request that got a place at once did not wait
@@ -79,6 +79,8 @@ class Metrics:
         self._fallbacks = counter("ir3de_fallback", "Requests passed to another expert.", "from", "to", "reason")
         other = "Answers of another expert than the decided one."
         self._instead = counter("ir3de_instead", other, "decided", "answered", "reason")
+        moved = "Changes of a conversation's expert with a price, by whether they were worth it."
+        self._switches = counter("ir3de_switches", moved, "outcome")
         upstream = "From the request to an expert to the end of its answer."
         self._upstream = histogram("ir3de_upstream_seconds", upstream, ANSWER_BUCKETS, "expert")
         ttft = "From a request to the first byte of its answer."
@@ -142,6 +144,8 @@ class Metrics:
             self._instead[decided, expert, limit_reason(record.instead.label)] += 1
         for giver, taker, reason in record.fallbacks:
             self._fallbacks[self.get_label(giver), self.get_label(taker), limit_reason(reason)] += 1
+        if record.switch is not None:
+            self._switches[record.switch.outcome] += 1
         if record.retries:
             self.replicas.retries[expert] += record.retries
         if record.upstream_seconds is not None:

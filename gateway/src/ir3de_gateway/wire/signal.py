@@ -7,6 +7,7 @@ Router's classification calls so; an expert is its `category`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -16,8 +17,11 @@ VERSION = 1
 DIGITS = 6
 
 
-def build_signal(decision: Decision, router: str) -> dict[str, Any]:
+def build_signal(decision: Decision, router: str, switch: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Plain values, ready for JSON; `router` is the SHA-256 of the router's artifact.
+
+    `switch` is there for a chat whose change of expert has a price: whether it `stayed` with the expert that answered
+    so far or `switched`, and what that gains and costs.
 
     `probabilities` sum to `in_domain`: what is missing to one is the probability that the prompt is of no expert.
 
@@ -38,4 +42,5 @@ def build_signal(decision: Decision, router: str) -> dict[str, Any]:
         "abstained": decision.abstained,
         "reason": decision.reason,
         "consulted": decision.consulted,
+        **({} if switch is None else {"switch": dict(switch)}),
     }
