@@ -20,6 +20,7 @@ from ir3de_gateway.admin import administration
 from ir3de_gateway.gateway import Gateway
 from ir3de_gateway.keys import registry
 from ir3de_gateway.store.workers import create_worker_folder
+from official_client import connect
 from raw_sockets import ask, chat, eventually
 from running_gateway import QUESTIONS, Running, running
 
@@ -99,7 +100,7 @@ def test_both_secrets_of_a_key_share_its_limits(tmp_path: Path, monkeypatch: pyt
     with running(tmp_path, server={"keys_file": str(file)}) as gateway:
         made = ask(gateway.url, {"name": "a", "rotate": True}, "/admin/keys", authorization=f"Bearer {TOKEN}").json
         for key_in_use in (secret("a"), made["key"]):
-            client = openai.OpenAI(base_url=f"{gateway.url}/v1", api_key=key_in_use, max_retries=0)
+            client = connect(gateway.url, key_in_use)
             assert client.chat.completions.create(**chat(QUESTIONS["law"])).choices  # type: ignore[call-overload]
         with pytest.raises(openai.RateLimitError):
             client.chat.completions.create(**chat(QUESTIONS["law"]))  # type: ignore[call-overload]

@@ -12,9 +12,10 @@ import openai
 import pytest
 
 from admin_client import admin, config, error, folder, token  # noqa: F401
-from client_keys import bearer, key, secret, write_keys
+from client_keys import bearer, key, write_keys
 from configurations import GOOD, parsed
 from ir3de.errors import InputError
+from official_client import connect_as
 from raw_sockets import ask, chat, eventually
 from running_gateway import QUESTIONS, Running, running
 
@@ -34,7 +35,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 def client(gateway: Running, name: str = "free") -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{gateway.url}/v1", api_key=secret(name), max_retries=0)
+    return connect_as(gateway.url, name)
 
 
 @pytest.mark.parametrize("alias", ["gpt-4o", "gpt-4o-mini"])

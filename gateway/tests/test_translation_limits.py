@@ -76,7 +76,12 @@ def test_anthropics_own_host_gets_one_key(
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_an_expert_that_is_named_is_not_asked_at_an_endpoint_that_it_has_not(tmp_path: Path, stream: bool) -> None:
-    experts = {"maths": {"capabilities": ["chat", "responses"]}, "cooking": {"fallbacks": ["maths"]}}
+    alone = {"translate": False}
+    experts = {
+        "maths": {"capabilities": ["chat", "responses"]},
+        "cooking": {"fallbacks": ["maths"]} | alone,
+        "law": alone,
+    }
     with running(tmp_path, experts=experts) as gateway:
         asked = {"model": "law", "input": QUESTIONS["law"], "stream": stream}
         got = ask(gateway.url, asked, "/v1/responses")

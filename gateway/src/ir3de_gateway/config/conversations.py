@@ -19,6 +19,9 @@ class Pinning(Part):
     stored_ttl: float = Field(2_592_000.0, ge=0, le=31_536_000)
     """Seconds that the gateway knows the expert of a response, file or batch that was made through it; 30 days by
     default."""
+    store_responses: bool = True
+    """Whether the gateway stores responses of experts that have only chats, with their texts, in its store for
+    `stored_ttl` seconds, unless a request has `store: false`."""
     release: float = Field(0.95, ge=0, le=1)
     """A conversation moves to another expert from this confidence (or expected score) on; with 1 it never moves."""
 

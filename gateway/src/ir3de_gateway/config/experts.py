@@ -286,7 +286,8 @@ class ExpertConfig(Part):
     capabilities: tuple[Capability, ...] = ("chat", "completions", "tools")
     """What it can do; requests that need more go to its fallbacks, a candidate of the router or the default expert."""
     translate: bool = True
-    """Whether it also answers `messages` if it has only `chat`, or the reverse: requests and answers are translated."""
+    """Whether it also answers `messages` and `responses` if it has only `chat`, or `chat` if it has only `messages`:
+    requests and answers are translated."""
     context_window: int | None = Field(None, ge=1)
     """Tokens of prompt and answer together; longer requests go where those go that need another capability."""
     max_output_tokens: int | None = Field(None, ge=1)

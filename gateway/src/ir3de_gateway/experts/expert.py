@@ -21,7 +21,11 @@ from ir3de_gateway.store.numbers import find_worker_row
 from ir3de_gateway.transport import Destination
 
 WARN_INTERVAL_S = 60.0
-_COUNTERPARTS = {"chat": "messages", "messages": "chat"}  # formats that can be translated into each other
+_COUNTERPARTS = {
+    "chat": "messages",
+    "messages": "chat",
+    "responses": "chat",
+}  # formats, and what they are translated to
 LEAST_WARMTH = 0.01  # of a replica that has just come back
 _BEST_FIRST: tuple[BreakerState, ...] = ("closed", "half-open", "cooling", "open")
 

@@ -24,9 +24,10 @@ from ir3de_gateway.stages.call_hooks import show_answer
 from ir3de_gateway.stages.charge import build_relay, build_retrieval_watch, settle_retrieved
 from ir3de_gateway.stages.read import count_tokens
 from ir3de_gateway.stages.relay import build_provenance_member
+from ir3de_gateway.stages.stored_responses import may_store, store_response
 from ir3de_gateway.stages.values import Accepted, AnswerCopy, Answered, Attempt, Chosen, Outcome
 from ir3de_gateway.translation import UntranslatableError
-from ir3de_gateway.translation.translation import TRANSLATIONS, TranslatedResponse, Translation
+from ir3de_gateway.translation.translation import TRANSLATIONS, ResponsesByChat, TranslatedResponse, Translation
 from ir3de_gateway.wire.answer_facts import read_answer_id
 from ir3de_gateway.wire.events import add_member, find_usage, remove_member
 from ir3de_gateway.wire.formats import PassthroughFormat
@@ -227,6 +228,7 @@ async def sign(accepted: Accepted, body: bytes, content_type: str, expert: Exper
     if wire.stores_answers and (response_id := wire.read_response_id(content)):
         progress.response_id = response_id
         await accepted.stored_objects.remember("response", response_id, expert.name)
+        await store_response(accepted)
     elif accepted.snapshot.keeps_journal:
         progress.record.response_id = read_answer_id(content)
     progress.answer_bytes = len(body)
@@ -266,6 +268,8 @@ async def translate(chosen: Chosen, expert: Expert) -> Translation | Answered:
         able = [one.name for one in experts if capability in one.config.capabilities]
         error.message += f". These experts need no translation: {', '.join(able)}" if able else ""
         raise
+    if isinstance(found, ResponsesByChat):
+        found.prepare(*accepted.progress.history, may_store=may_store(accepted))
     if isinstance(found, Translation):
         return found
     answer = add_member(encode_json({"input_tokens": found}), build_provenance_member(accepted))

@@ -24,8 +24,9 @@ from ir3de_gateway.stages.choice import Choice
 from ir3de_gateway.stages.choose import StoredAt, choose_by_name, choose_owner
 from ir3de_gateway.stages.read import read_content, read_model
 from ir3de_gateway.stages.run import run
+from ir3de_gateway.stages.stored_responses import answer_own
 from ir3de_gateway.stages.values import Accepted, Chosen
-from ir3de_gateway.store.pins import build_unknown_error
+from ir3de_gateway.store.pins import OWN_RESPONSE, build_unknown_error
 from ir3de_gateway.telemetry.observer import RECORDED
 from ir3de_gateway.wire.formats import PASSTHROUGH_FORMATS, PassthroughFormat
 
@@ -47,6 +48,10 @@ class PassthroughEndpoint:
         self._gateway, self._wire = gateway, wire
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._wire.finds == "response" and scope["path_params"]["id"].startswith(OWN_RESPONSE):
+            accepted = accept(self._gateway, self._wire, scope, receive, send)
+            await (await answer_own(accepted, self._wire))(scope, receive, send)
+            return
         scope["state"][RECORDED] = True
         with ExitStack() as uploads:
             accepted = accept(self._gateway, self._wire, scope, receive, send)

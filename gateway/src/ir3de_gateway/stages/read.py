@@ -18,6 +18,7 @@ from ir3de_gateway.requests.model_texts import list_request_slots
 from ir3de_gateway.requests.tokens import count_before, estimate_tokens, read_answer_limit
 from ir3de_gateway.stages.call_hooks import show_request
 from ir3de_gateway.stages.choice import Prompt
+from ir3de_gateway.stages.stored_responses import expand_request
 from ir3de_gateway.stages.values import Accepted, Received
 from ir3de_gateway.store.pins import name_thread, scope_id, scope_session
 from ir3de_gateway.translation.translation import find_untranslatable
@@ -34,6 +35,8 @@ async def read(accepted: Accepted) -> Received:
     snapshot, wire, record = accepted.snapshot, accepted.wire, accepted.progress.record
     limits, routing = snapshot.config.server.limits, snapshot.config.routing
     body = await read_json(await read_content(accepted), limits.json_depth)
+    if wire.stores_answers:
+        body = await expand_request(accepted, body)
     if snapshot.has_before_hooks:
         body = await show_request(accepted, body)
     values = body.values

@@ -17,6 +17,7 @@ from ir3de_gateway.experts.retry import UpstreamFailure
 from ir3de_gateway.experts.upstream import as_failure
 from ir3de_gateway.headers import HeaderList, encode_name
 from ir3de_gateway.requests.json_body import FIELD
+from ir3de_gateway.stages.stored_responses import store_response
 from ir3de_gateway.stages.values import Accepted, Answered, Relayed
 from ir3de_gateway.wire.events import EventRelay
 
@@ -96,6 +97,8 @@ async def read_pieces(answered: Answered, send: Callable[[bytes], Awaitable[None
             if copy is not None:
                 copy.add(piece)
             if ready := relay.feed(piece):
+                if progress.translation is not None:
+                    await store_response(accepted)  # before the client can continue it
                 if is_unknown and (response_id := relay.find_response_id()):
                     progress.response_id, is_unknown = response_id, False
                     await accepted.stored_objects.remember("response", response_id, progress.record.expert)
@@ -105,6 +108,7 @@ async def read_pieces(answered: Answered, send: Callable[[bytes], Awaitable[None
                 await send(ready)
             piece = b"" if source is None else await source.read_piece(last=relay.is_ending)
         rest = relay.flush()
+        await store_response(accepted)
         if relay.has_error:  # the client has it from the expert itself
             progress.record.outcome, progress.record.error = "broken_stream", "upstream_error"
         elif not relay.is_done_at_end:

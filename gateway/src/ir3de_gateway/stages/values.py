@@ -55,7 +55,8 @@ class Progress:
     """How far a request has got. Only the stages write to it."""
 
     __slots__ = (
-        "answer_bytes", "expected", "expert", "is_sent", "record", "relay", "response_id", "translation", "usage",
+        "answer_bytes", "expected", "expert", "history", "is_sent", "record", "relay", "response_id", "translation",
+        "usage",
     )  # fmt: skip
 
     def __init__(self, record: ExchangeRecord) -> None:
@@ -68,6 +69,7 @@ class Progress:
         self.usage: Mapping[str, Any] = {}
         self.answer_bytes = 0  # of a whole answer
         self.response_id = ""  # of an answer that the expert stores
+        self.history = ("", 0)  # the stored response that the request continues, and its items before the request's own
 
     @property
     def is_complete(self) -> bool:

@@ -147,13 +147,18 @@ def build_stop(
 
 def build_message_usage(usage: Mapping[str, Any]) -> dict[str, Any]:
     """Anthropic's input_tokens do not contain those that were read from a cache or written to one."""
-    read, written = (_count(usage, "prompt_tokens_details", name) for name in ("cached_tokens", "cache_write_tokens"))
-    prompt, thought = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens_details", "reasoning_tokens")
+    read, written = (
+        count_tokens(usage, "prompt_tokens_details", name) for name in ("cached_tokens", "cache_write_tokens")
+    )
+    prompt, thought = (
+        count_tokens(usage, "prompt_tokens"),
+        count_tokens(usage, "completion_tokens_details", "reasoning_tokens"),
+    )
     counts: dict[str, Any] = {
         "input_tokens": max(0, prompt - read - written),
         "cache_creation_input_tokens": written,
         "cache_read_input_tokens": read,
-        "output_tokens": _count(usage, "completion_tokens"),
+        "output_tokens": count_tokens(usage, "completion_tokens"),
     }
     return {**counts, "output_tokens_details": {"thinking_tokens": thought}} if thought else counts
 
@@ -205,19 +210,20 @@ def read_refusal(details: object) -> str | None:
 
 def build_chat_usage(usage: Mapping[str, Any]) -> dict[str, Any]:
     """OpenAI's prompt_tokens contain those that were read from a cache or written to one."""
-    read, written = (_count(usage, f"cache_{name}_input_tokens") for name in ("read", "creation"))
-    prompt, answer = _count(usage, "input_tokens") + read + written, _count(usage, "output_tokens")
+    read, written = (count_tokens(usage, f"cache_{name}_input_tokens") for name in ("read", "creation"))
+    prompt, answer = count_tokens(usage, "input_tokens") + read + written, count_tokens(usage, "output_tokens")
     counts: dict[str, Any] = {
         "prompt_tokens": prompt,
         "completion_tokens": answer,
         "total_tokens": prompt + answer,
         "prompt_tokens_details": {"cached_tokens": read, "cache_write_tokens": written},
     }
-    thought = _count(usage, "output_tokens_details", "thinking_tokens")
+    thought = count_tokens(usage, "output_tokens_details", "thinking_tokens")
     return {**counts, "completion_tokens_details": {"reasoning_tokens": thought}} if thought else counts
 
 
-def _count(usage: Mapping[str, Any], *names: str) -> int:
+def count_tokens(usage: Mapping[str, Any], *names: str) -> int:
+    """A count of a usage, which may be nested; 0 if there is none."""
     value: Any = usage
     for name in names:
         value = value.get(name) if isinstance(value, dict) else None

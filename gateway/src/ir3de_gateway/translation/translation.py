@@ -6,15 +6,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 from ir3de_gateway.api_errors import ApiError, encode_json
 from ir3de_gateway.config.experts import ExpertConfig
 from ir3de_gateway.experts.retry import RETRYABLE_STATUSES, UpstreamFailure
 from ir3de_gateway.experts.upstream import UpstreamResponse, parse_object
 from ir3de_gateway.headers import HeaderList
+from ir3de_gateway.store.pins import OWN_RESPONSE
 from ir3de_gateway.translation import DEFAULT_MAX_TOKENS, UntranslatableError
 from ir3de_gateway.translation.answers import UnreadableAnswer, build_completion, build_message, dump, translate_error
 from ir3de_gateway.translation.requests import build_chat_request, build_messages_request
+from ir3de_gateway.translation.response_answers import ChatToResponse, ResponseHead, build_response
+from ir3de_gateway.translation.response_requests import build_chat_from_response
 from ir3de_gateway.translation.streams import ChatToMessages, MessagesToChat, StreamTranslator
 from ir3de_gateway.wire import FORMATS
 from ir3de_gateway.wire.formats import WireFormat
@@ -54,6 +58,21 @@ class Translation(ABC):
         return [(b"x-ir3de-translated", self.direction)]
 
 
+def _find_tokens_field(config: ExpertConfig) -> str:
+    """The name of the limit of an answer that the expert knows."""
+    is_new = urlsplit(config.base_url).hostname == _OPENAI_HOST or "max_completion_tokens" in config.defaults
+    return "max_completion_tokens" if is_new else "max_tokens"
+
+
+def _complete_chat(request: dict[str, Any], config: ExpertConfig) -> dict[str, Any]:
+    """A chat with the expert's system prompt, and without what the expert does not know."""
+    if config.stream_usage is False:  # it cannot report it
+        request.pop("stream_options", None)
+    if config.system_prompt is not None and not any(one["role"] == "system" for one in request["messages"]):
+        request["messages"].insert(0, {"role": "system", "content": config.system_prompt})
+    return request
+
+
 class MessagesByChat(Translation):
     """For clients of Anthropic's API, and experts of OpenAI's."""
 
@@ -63,13 +82,7 @@ class MessagesByChat(Translation):
     def _build_request(self, values: Mapping[str, Any], config: ExpertConfig) -> dict[str, Any]:
         wanted = values.get("stop_sequences")
         self._stops = tuple(one for one in wanted if isinstance(one, str)) if isinstance(wanted, list) else ()
-        is_new = urlsplit(config.base_url).hostname == _OPENAI_HOST or "max_completion_tokens" in config.defaults
-        request = build_chat_request(values, tokens_field="max_completion_tokens" if is_new else "max_tokens")
-        if config.stream_usage is False:  # it cannot report it
-            request.pop("stream_options", None)
-        if config.system_prompt is not None and not any(one["role"] == "system" for one in request["messages"]):
-            request["messages"].insert(0, {"role": "system", "content": config.system_prompt})
-        return request
+        return _complete_chat(build_chat_request(values, tokens_field=_find_tokens_field(config)), config)
 
     def build_answer(self, answer: Mapping[str, Any]) -> dict[str, Any]:
         return build_message(answer, self._stops)
@@ -79,6 +92,42 @@ class MessagesByChat(Translation):
 
     def build_headers(self, request_id: str) -> HeaderList:
         return [*super().build_headers(request_id), (b"request-id", request_id.encode())]  # as its clients look for it
+
+
+class ResponsesByChat(Translation):
+    """For clients of OpenAI's responses, and experts that have only its chats. The gateway stores the responses."""
+
+    direction = b"responses to chat"
+    wire = FORMATS["chat/completions"]
+
+    def _build_request(self, values: Mapping[str, Any], config: ExpertConfig) -> dict[str, Any]:
+        self._input, self._own_from, self._wants_store = values.get("input"), 0, values.get("store") is not False
+        self._head = ResponseHead(values, f"{OWN_RESPONSE}{uuid4().hex}")
+        self._stream: ChatToResponse | None = None
+        self._finished: dict[str, Any] | None = None
+        return _complete_chat(build_chat_from_response(values, tokens_field=_find_tokens_field(config)), config)
+
+    def prepare(self, previous_id: str, own_from: int, *, may_store: bool) -> None:
+        """Set which response it continues, where its own input begins among all items, and whether it may be stored."""
+        self._head.previous_id, self._own_from = previous_id or None, own_from
+        self._head.is_stored = self._wants_store and may_store
+
+    def build_answer(self, answer: Mapping[str, Any]) -> dict[str, Any]:
+        self._finished = build_response(answer, self._head)
+        return self._finished
+
+    def create_stream(self) -> StreamTranslator:
+        self._stream = ChatToResponse(self._head)
+        return self._stream
+
+    def take_stored(self) -> dict[str, Any] | None:
+        """What is to be stored, once, as soon as the response is complete: the response and its own input."""
+        found = self._finished or (None if self._stream is None else self._stream.response)
+        if found is None or not self._head.is_stored:
+            return None
+        self._head.is_stored = False
+        given = self._input if isinstance(self._input, list) else [{"role": "user", "content": self._input}]
+        return {"previous": self._head.previous_id or "", "input": given[self._own_from :], "response": found}
 
 
 class ChatByMessages(Translation):
@@ -106,6 +155,7 @@ class ChatByMessages(Translation):
 
 TRANSLATIONS: Mapping[str, type[Translation]] = {  # by the path of the client's endpoint
     "messages": MessagesByChat,
+    "responses": ResponsesByChat,
     "chat/completions": ChatByMessages,
 }
 
@@ -116,7 +166,11 @@ def find_untranslatable(wire: WireFormat, values: Mapping[str, Any]) -> Untransl
     Other errors in the request are left to the expert.
     """
     translate: Mapping[str, Callable[[Mapping[str, Any]], object]]
-    translate = {"messages": build_chat_request, "chat/completions": build_messages_request}
+    translate = {
+        "messages": build_chat_request,
+        "responses": build_chat_from_response,
+        "chat/completions": build_messages_request,
+    }
     try:
         if wire.path in translate:
             translate[wire.path](values)

@@ -15,6 +15,7 @@ from ir3de_gateway.store.pins import MAX_UNWRITTEN, hash_name
 from ir3de_gateway.store.shared.connection import ForeignContentError, StoreConnection
 
 MAX_RECENT = 10_000  # pins that a worker remembers for an outage
+MAX_RECENT_CHARS = 1_000  # of a value; longer ones, such as responses, are remembered only until they are written
 
 
 class SharedPins:
@@ -43,7 +44,7 @@ class SharedPins:
                 value = None if found is None else str(found.decode())
                 if value is None:
                     self._recent.pop(place, None)
-                elif place not in self._recent:
+                elif place not in self._recent and len(value) <= MAX_RECENT_CHARS:
                     self._remember(place, value, self._clock() + self._ttl)
                 return value
         recent = self._recent.get(place)
@@ -75,6 +76,8 @@ class SharedPins:
             pass
         if self._recent.get(place) == (value, until):  # otherwise it was put again meanwhile
             self._unwritten.pop(place, None)
+            if len(value) > MAX_RECENT_CHARS:
+                del self._recent[place]
         return True
 
     async def take(self, name: str) -> str | None:
