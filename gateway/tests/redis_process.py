@@ -36,7 +36,7 @@ class RedisProcess:
 
     def start(self) -> None:
         assert PROGRAM is not None
-        options = {"appendonly": "yes", "appendfsync": "always", "save": "", **self.options}
+        options = {"appendonly": "yes", "appendfsync": "everysec", "save": "", **self.options}
         more = [word for name, value in options.items() for word in (f"--{name}", value)]
         command = [PROGRAM, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder), *more]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL)

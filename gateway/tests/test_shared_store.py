@@ -4,54 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from client_keys import bearer, key, write_keys
-from ir3de_gateway.app import create_app
-from ir3de_gateway.gateway import Gateway
-from raw_sockets import Got, ask, chat, eventually
+from client_keys import bearer, key
+from raw_sockets import chat, eventually
 from redis_process import RedisProcess, needs_redis, running_redis
-from running_gateway import QUESTIONS, Upstream, config_for, save_small_router, served
+from running_gateway import QUESTIONS
+from shared_fleet import Fleet, fleet
 
 pytestmark = [pytest.mark.slow, needs_redis]
-
-
-@dataclass
-class Fleet:
-    """Gateways with folders of their own, as on machines of their own, and one store."""
-
-    urls: list[str]
-    gateways: list[Gateway]
-    upstream: Upstream
-    store: RedisProcess
-
-    def ask(self, place: int, body: Any = None, path: str = "/v1/chat/completions", **headers: str) -> Got:
-        return ask(self.urls[place % len(self.urls)], body, path, **headers)
-
-
-@contextmanager
-def fleet(
-    folder: Path, store: RedisProcess, *keys: dict[str, Any], state: Any = None, **changes: Any
-) -> Iterator[Fleet]:
-    """Three gateways."""
-    save_small_router(folder / "router")
-    file = write_keys(folder / "keys.yaml", *keys)
-    upstream = Upstream()
-    with ExitStack() as stack:
-        experts = stack.enter_context(served(upstream.app()))
-        gateways, urls = [], []
-        for number in range(3):
-            own = {"store": store.url, "folder": str(folder / f"machine-{number}"), **(state or {})}
-            server = {"keys_file": str(file)} if keys else {}
-            config = config_for(experts, folder / "router", state=own, server=server, **changes)
-            gateways.append(Gateway.open(config))
-            urls.append(stack.enter_context(served(create_app(gateways[-1]))))
-        yield Fleet(urls, gateways, upstream, store)
 
 
 @pytest.fixture

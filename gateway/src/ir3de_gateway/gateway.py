@@ -15,7 +15,8 @@ from time import time
 from ir3de.errors import InputError, IR3DEError
 from ir3de_gateway.admin.administration import Administration, open_admin_state
 from ir3de_gateway.admin.changes import AdminState
-from ir3de_gateway.admin.state import StateFolder, find_state_folder
+from ir3de_gateway.admin.shared_state import open_state_folder
+from ir3de_gateway.admin.state import find_state_folder
 from ir3de_gateway.admin.trial import TrialJudge
 from ir3de_gateway.api_errors import ApiError
 from ir3de_gateway.background import repeat, run_in_thread
@@ -105,7 +106,7 @@ class Gateway:
         if path is None:  # changes last as long as the process
             temporary = tempfile.TemporaryDirectory(prefix="ir3de-state-")
             path = Path(temporary.name)
-        folder = StateFolder(path)
+        folder = open_state_folder(config.shared_state, path)
         now = open_admin_state(config, None, folder)
         gateway = cls(now, config_path=config_path, state_folder=path if temporary is None else None)
         now.apply_drains()

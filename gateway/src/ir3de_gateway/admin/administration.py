@@ -224,7 +224,7 @@ class Administration:
         """Load what others change, until cancelled. Then changes under way are stopped."""
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(repeat(self.check_state, lambda: STATE_CHECK_S))
+                tasks.create_task(repeat(self.check_state, lambda: self.folder.check_s or STATE_CHECK_S))
                 tasks.create_task(repeat(self.check_router, lambda: self.live.snapshot.config.router.follow))
         finally:
             for stop in self._under_way.values():

@@ -188,6 +188,7 @@ def _describe_end(ended: CandidateEnd) -> dict[str, str]:
 def read_test(folder: StateFolder, digest: str) -> dict[str, Any] | None:
     """Where the test of that candidate stands, as the worker that tests wrote it."""
     with suppress(OSError, ValueError, KeyError, TypeError):
+        folder.fetch(CANDIDATE)
         found = json.loads((folder.path / CANDIDATE).read_bytes())
         return dict(found["test"]) if found["digest"] == digest else None
     return None
@@ -197,4 +198,4 @@ def write_test(folder: StateFolder, digest: str, test: dict[str, Any]) -> None:
     """Write where the test stands, for the other workers."""
     files.make_folder(folder.path, mode=0o700)
     content = json.dumps({"digest": digest, "test": test}).encode()
-    files.write(folder.path / CANDIDATE, content + b"\n", private=True)
+    folder.put(CANDIDATE, content + b"\n")

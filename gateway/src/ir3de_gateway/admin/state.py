@@ -58,7 +58,7 @@ MAX_LINE_BYTES = 8_192  # of a line of the audit log
 
 _LATER_FIELDS = ("drained", "candidate", "keys", "removed_keys")  # earlier versions do not know these
 _OWN_NAMES = re.compile(
-    rf"{STATE}|{AUDIT}|{VERSIONS}|{CANDIDATE}|{CACHE}|gateway\.json|\.?router-\w+|pins-.*|keys.*\.numbers.*|\..*\.part"
+    rf"{STATE}|{AUDIT}|{VERSIONS}|{CANDIDATE}|{CACHE}|gateway\.json|\.?router-\w+|pins-.*|keys.*\.numbers.*|shared|.*\.before|\..*\.part"
 )
 
 
@@ -142,6 +142,8 @@ class State:
 class StateFolder:
     """The state folder. Writers hold its lock."""
 
+    check_s: float | None = None  # between two looks for changes of others, where they cost more than a look at a file
+
     def __init__(self, path: Path) -> None:
         self.path = path
 
@@ -172,8 +174,16 @@ class StateFolder:
         """A value that differs from one state to the next and is cheap to read."""
         return stamp(self.path / STATE)
 
+    def fetch(self, name: str) -> None:
+        """Bring a document of this folder up to date, where machines share it elsewhere."""
+
+    def put(self, name: str, content: bytes, number: int = 0) -> None:
+        """Write a document of this folder; `number` counts the changes of the state."""
+        files.write(self.path / name, content, private=True)
+
     def read(self) -> State:
         """The state; an empty one if there is no file."""
+        self.fetch(STATE)
         path = self.path / STATE
         if not path.exists():
             return State()
@@ -197,7 +207,7 @@ class StateFolder:
             if not header[name]:
                 del header[name]
         sealed = files.seal({"kind": KIND, "version": VERSION, **header})
-        files.write(self.path / STATE, files.to_json(sealed), private=True)
+        self.put(STATE, files.to_json(sealed), changes)
         return replace(new, sha256=sealed["sha256"])
 
     # routers ----------------------------------------------------------------------------------------------------

@@ -46,6 +46,7 @@ class RouterVersion:
 
 def read_versions(folder: StateFolder) -> list[RouterVersion]:
     """The versions of a state folder, oldest first."""
+    folder.fetch(VERSIONS)
     path = folder.path / VERSIONS
     if not path.exists():
         return []
@@ -80,7 +81,7 @@ def write_versions(folder: StateFolder, versions: list[RouterVersion], most: int
     named = list(dict.fromkeys(version.folder for version in reversed(versions) if version.folder))[:most]
     rows = [asdict(one if one.folder in named else replace(one, folder="")) for one in versions]
     sealed = files.seal({"kind": KIND, "version": VERSION, "versions": rows})
-    files.write(folder.path / VERSIONS, files.to_json(sealed), private=True)
+    folder.put(VERSIONS, files.to_json(sealed))
 
 
 def list_kept(folder: StateFolder) -> set[str]:

@@ -1,0 +1,134 @@
+"""Changes through /admin on one of several machines: they are on all of them within a second, and outlive the store."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from time import sleep
+from typing import Any
+
+import pytest
+
+from client_keys import bearer, key
+from raw_sockets import chat, eventually
+from redis_process import RedisProcess, needs_redis, running_redis
+from saved import second_router
+from shared_fleet import Fleet, fleet
+
+pytestmark = [pytest.mark.slow, needs_redis]
+ROOT = {"authorization": "Bearer root"}
+REPLICAS = [{"base_url": f"http://127.0.0.1:1/{name}/v1", "name": name} for name in ("one", "two")]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[RedisProcess]:
+    with running_redis(tmp_path / "redis") as found:
+        yield found
+
+
+@contextmanager
+def administered(folder: Path, store: RedisProcess, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> Iterator[Fleet]:
+    monkeypatch.setenv("IR3DE_ADMIN_TOKEN", "root")
+    maths = {"base_url": REPLICAS[0]["base_url"], "replicas": REPLICAS, "health": {"active": False}}
+    with fleet(folder, store, key("ada"), experts={"maths": maths}, **changes) as found:
+        yield found
+
+
+def digests(found: Fleet) -> set[str]:
+    """Of the routers that the machines serve, without asking them: a read would catch up."""
+    return {gateway.live.snapshot.digest for gateway in found.gateways}
+
+
+def test_experts_routers_keys_and_drains_are_on_all_machines_within_a_second(
+    tmp_path: Path, store: RedisProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with administered(tmp_path, store, monkeypatch) as found:
+        (before,) = digests(found)
+        given = found.ask(1, {"name": "bea"}, "/admin/keys", **ROOT)
+        assert given.status == 201, given.body
+        drained = found.ask(2, {"drain": True}, "/admin/experts/maths/replicas/two", "PUT", **ROOT)
+        assert drained.status == 200, drained.body
+        history = {"name": "history", "upstream": {"base_url": f"{found.upstream.url}/history/v1"}}
+        assert found.ask(0, history, "/admin/experts", **ROOT).status == 201
+        second_router().save(tmp_path / "second")
+        changed = found.ask(1, {"path": str(tmp_path / "second")}, "/admin/router", "PUT", **ROOT)
+        assert changed.status == 200, changed.body
+        sleep(1)
+        (after,) = digests(found)
+        assert after != before
+        for place, gateway in enumerate(found.gateways):
+            snapshot = gateway.live.snapshot
+            assert "history" in snapshot.experts
+            assert [one.state for one in snapshot.experts["maths"].replicas] == ["up", "drained"]
+            answer = found.ask(place, chat("x", "history"), authorization=f"Bearer {given.json['key']}")
+            assert answer.status == 200, answer.body
+            lines = found.ask(place, path="/admin/audit", **ROOT).json["data"]
+            assert [line["action"] for line in lines] == [
+                "replace router", "add expert", "drain replica", "add key"
+            ]  # fmt: skip
+        assert found.ask(1, path="/admin/keys/bea", method="DELETE", **ROOT).status == 200
+        sleep(1)
+        for place in range(3):
+            assert found.ask(place, chat("x", "law"), authorization=f"Bearer {given.json['key']}").status == 401
+            assert found.ask(place, chat("x", "law"), **bearer("ada")).status == 200
+
+
+def test_versions_are_rolled_back_through_any_machine_and_a_new_machine_has_them(
+    tmp_path: Path, store: RedisProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with administered(tmp_path, store, monkeypatch) as found:
+        (first,) = digests(found)
+        second_router().save(tmp_path / "second")
+        assert found.ask(0, {"path": str(tmp_path / "second")}, "/admin/router", "PUT", **ROOT).status == 200
+        assert eventually(lambda: len(digests(found)) == 1 and first not in digests(found))
+        (second,) = digests(found)
+        for place in range(3):
+            rows = found.ask(place, path="/admin/router/history", **ROOT).json["data"]
+            assert [(row["digest"], row["kept"]) for row in rows] == [(second, True), (first, True)]
+        back = found.ask(2, {"why": "worse"}, "/admin/router/rollback", **ROOT)
+        assert back.status == 200, back.body
+        assert eventually(lambda: digests(found) == {first})
+    for folder in tmp_path.glob("machine-*"):  # as new machines have
+        shutil.rmtree(folder)
+    with administered(tmp_path, store, monkeypatch) as found:
+        assert digests(found) == {first}
+        assert [len(found.ask(place, path="/admin/router/history", **ROOT).json["data"]) for place in range(3)] == [
+            3
+        ] * 3
+
+
+def test_machines_start_and_serve_without_the_store_as_they_were(
+    tmp_path: Path, store: RedisProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A change needs the store; it is made when the store is back, and a store that lost everything gets it again."""
+    law = {"name": "extra", "upstream": {"base_url": "http://127.0.0.1:1/v1"}}
+    with administered(tmp_path, store, monkeypatch) as found:
+        assert found.ask(0, law, "/admin/experts", **ROOT).status == 201
+        assert eventually(lambda: all("extra" in gateway.live.snapshot.experts for gateway in found.gateways))
+        store.kill()
+    with administered(tmp_path, store, monkeypatch) as found:
+        assert all("extra" in gateway.live.snapshot.experts for gateway in found.gateways)
+        refused = found.ask(0, {**law, "name": "more"}, "/admin/experts", **ROOT)
+        assert (refused.status, refused.error["code"]) == (500, "state_unusable")
+        assert "the shared store redis://127.0.0.1" in refused.error["message"]
+        assert found.ask(1, chat("x", "law"), **bearer("ada")).status == 200
+        store.start()
+        assert eventually(lambda: found.ask(0, {**law, "name": "more"}, "/admin/experts", **ROOT).status == 201)
+        assert eventually(lambda: all("more" in gateway.live.snapshot.experts for gateway in found.gateways))
+
+
+def test_two_machines_that_change_at_once_lose_nothing(
+    tmp_path: Path, store: RedisProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with administered(tmp_path, store, monkeypatch) as found, ThreadPoolExecutor(6) as pool:
+        added = [
+            pool.submit(found.ask, number, {"name": f"key-{number}"}, "/admin/keys", None, **ROOT)
+            for number in range(6)
+        ]
+        made = [number for number, one in enumerate(added) if one.result().status == 201]
+        assert len(made) >= 3  # the others were told that a change is under way
+        names = {row["name"] for row in found.ask(0, path="/admin/keys", **ROOT).json["data"]}
+        assert names == {"ada", *(f"key-{number}" for number in made)}
