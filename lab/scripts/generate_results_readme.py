@@ -83,6 +83,7 @@ COMMANDS = {  # every raw file beside the settings: what makes it, and the page 
     "languages.json": ("ir3de bench languages --data DIR/sib200 --save results/languages.json", "languages.md"),
     "living_canary.json": ("ir3de bench living --data DIR --only canary --save results", "candidates.md"),
     "living_compare-speed.json": ("ir3de bench living --data DIR --only compare-speed --save results", "compare.md"),
+    "living_cost.json": ("ir3de bench living --data DIR --only cost --save results", "feedback.md"),
     "living_coverage.json": ("ir3de bench living --data DIR --only coverage --save results", "compare.md"),
     "living_learning.json": ("ir3de bench living --data DIR --only learning --save results", "learning.md"),
     "living_drift.json": ("ir3de bench living --data DIR --only drift --save results", "drift.md"),
