@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import sys
 from importlib.util import find_spec
 
 import click
@@ -58,8 +59,8 @@ def ext_proc(
       ir3de ext-proc --router router
       ir3de ext-proc --router router --listen 0.0.0.0:9002 --rewrite-model --model law=llama-law-8b
     """
-    if find_spec("grpc_health") is None:
-        raise MissingExtraError("grpcio-health-checking", "envoy", "an external processor of Envoy", "ir3de-gateway")
+    if find_spec("google.protobuf") is None:
+        raise MissingExtraError("protobuf", "envoy", "an external processor of Envoy", "ir3de-gateway")
     from ir3de_gateway.integrations.decider import Decider, Settings
     from ir3de_gateway.integrations.ext_proc import Rules
     from ir3de_gateway.integrations.ext_proc_server import serve
@@ -84,7 +85,12 @@ def ext_proc(
         ]
         out.result(facts(rows), line(("Ctrl-C ends it after the open requests", FAINT)))
 
-    asyncio.run(serve(decider, rules, listen, None if metrics is None else _parse_address(metrics), announce))
+    run = asyncio.run
+    if sys.platform != "win32":
+        import uvloop
+
+        run = uvloop.run
+    run(serve(decider, rules, listen, None if metrics is None else _parse_address(metrics), announce))
 
 
 def _split(given: str) -> tuple[str, str]:

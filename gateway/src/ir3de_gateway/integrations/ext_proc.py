@@ -8,8 +8,9 @@ be routed. Envoy does the proxying. What cannot be routed passes, with the reaso
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -78,26 +79,21 @@ class Processor:
         self._decider, self._rules, self._metrics = decider, rules, metrics or Metrics()
         self._has_warned = False
 
-    async def Process(  # noqa: N802 - Envoy's name
-        self, request_iterator: AsyncIterator[Message], context: object
-    ) -> AsyncIterator[Message]:
-        """Answer the messages of one request, in their order."""
-        exchange = Exchange()
-        async for message in request_iterator:
-            if message.HasField("protocol_config"):
-                exchange.is_duplex = message.protocol_config.request_body_mode == api.FULL_DUPLEX_STREAMED
-                self._check_mode(message.protocol_config.request_body_mode)
-            kind = message.WhichOneof("kind")
-            if kind == "request_headers":
-                found = self._take_head(exchange, message.request_headers)
-            elif kind == "request_body":
-                found = [one async for one in self._take_body(exchange, message.request_body)]
-            elif kind == "request_trailers":
-                found = [one async for one in self._take_trailers(exchange)]
-            else:
-                found = [_answer_rest(exchange, kind)]
-            for answer in found:
-                yield answer
+    async def take(self, exchange: Exchange, message: Message) -> list[Message]:
+        """The answers to a message of a request, in their order."""
+        if message.HasField("protocol_config"):
+            exchange.is_duplex = message.protocol_config.request_body_mode == api.FULL_DUPLEX_STREAMED
+            self._check_mode(message.protocol_config.request_body_mode)
+        kind = message.WhichOneof("kind")
+        if kind == "request_headers":
+            return self._take_head(exchange, message.request_headers)
+        if kind == "request_body":
+            return await self._take_body(exchange, message.request_body)
+        if kind == "request_trailers":
+            return await self._take_trailers(exchange)
+        return [_answer_rest(exchange, kind)]
+
+    def end(self, exchange: Exchange) -> None:
         if exchange.waits:  # the client went before the body was whole
             self._metrics.requests.labels("", "incomplete").inc()
 
@@ -118,24 +114,21 @@ class Processor:
         exchange.waits = True
         return [] if exchange.is_duplex else [_answer_head(exchange, ())]
 
-    async def _take_body(self, exchange: Exchange, body: Message) -> AsyncIterator[Message]:
+    async def _take_body(self, exchange: Exchange, body: Message) -> list[Message]:
         if not exchange.waits:  # it is not routed, or was decided on
-            yield _answer_piece(exchange, body.body, is_last=body.end_of_stream)
-            return
+            return [_answer_piece(exchange, body.body, is_last=body.end_of_stream)]
         exchange.body += body.body
         is_too_large = len(exchange.body) > self._rules.body_bytes
         if exchange.is_duplex and not body.end_of_stream and not is_too_large:
-            return
-        async for answer in self._decide(exchange, is_too_large=is_too_large, is_last=body.end_of_stream):
-            yield answer
+            return []
+        return await self._decide(exchange, is_too_large=is_too_large, is_last=body.end_of_stream)
 
-    async def _take_trailers(self, exchange: Exchange) -> AsyncIterator[Message]:
-        if exchange.waits and exchange.is_duplex:  # they end the body
-            async for answer in self._decide(exchange, is_too_large=False, is_last=False):
-                yield answer
-        yield api.ProcessingResponse(request_trailers=api.TrailersResponse())
+    async def _take_trailers(self, exchange: Exchange) -> list[Message]:
+        is_end = exchange.waits and exchange.is_duplex  # they end the body
+        found = await self._decide(exchange, is_too_large=False, is_last=False) if is_end else []
+        return [*found, api.ProcessingResponse(request_trailers=api.TrailersResponse())]
 
-    async def _decide(self, exchange: Exchange, *, is_too_large: bool, is_last: bool) -> AsyncIterator[Message]:
+    async def _decide(self, exchange: Exchange, *, is_too_large: bool, is_last: bool) -> list[Message]:
         """The answer to the head, if it waits, and to the body."""
         exchange.waits, started = False, perf_counter()
         answer_first = _answer_head if exchange.is_duplex else _answer_body
@@ -148,17 +141,15 @@ class Processor:
                 assert exchange.wire is not None
                 verdict = await self._decider.decide(exchange.wire, body.values)
                 self._metrics.seconds.observe(perf_counter() - started)
-                yield self._apply(exchange, verdict, answer_first, body)
+                found = [self._apply(exchange, verdict, answer_first, body)]
                 if exchange.is_duplex and self._rules.rewrites_model and verdict.model:
                     content = body.rewrite({"model": verdict.model})
             else:
                 self._metrics.requests.labels("", "named").inc()
-                yield answer_first(exchange, ())
+                found = [answer_first(exchange, ())]
         except ApiError as error:
-            yield self._give_up(exchange, error, answer_first)
-        if exchange.is_duplex:
-            for piece in _cut(exchange, content, is_last=is_last):
-                yield piece
+            found = [self._give_up(exchange, error, answer_first)]
+        return [*found, *_cut(exchange, content, is_last=is_last)] if exchange.is_duplex else found
 
     def _apply(self, exchange: Exchange, verdict: Verdict, answer: Answer, body: JsonBody) -> Message:
         self._metrics.requests.labels(verdict.expert or "", verdict.why or "routed").inc()
@@ -186,13 +177,17 @@ class Processor:
         return api.ProcessingResponse(immediate_response=refusal)
 
     def _check_mode(self, mode: int) -> None:
-        if mode in (api.NONE, api.STREAMED) and not self._has_warned:
-            self._has_warned = True
-            _log.warning(
-                "Envoy sends bodies in mode %s, in which no request can be routed: set request_body_mode in "
-                "processing_mode of the filter to BUFFERED or FULL_DUPLEX_STREAMED",
-                api.MODES[mode],
+        if mode in (api.NONE, api.STREAMED):
+            self._warn(
+                f"Envoy sends bodies in mode {api.MODES[mode]}, in which no request can be routed: set "
+                "request_body_mode in processing_mode of the filter to BUFFERED or FULL_DUPLEX_STREAMED"
             )
+
+    def _warn(self, message: str) -> None:
+        """Log a warning that each request would repeat, once."""
+        if not self._has_warned:
+            self._has_warned = True
+            _log.warning("%s", message)
 
 
 # answers to Envoy ----------------------------------------------------------------------------------------------------
@@ -207,14 +202,15 @@ class Answer(Protocol):
 
 
 def _mutate(headers: Sequence[tuple[str, bytes]], removed: Sequence[str]) -> Message:
-    options = [
-        api.HeaderValueOption(
-            header=api.HeaderValue(key=name, raw_value=value), append_action=api.OVERWRITE_IF_EXISTS_OR_ADD
-        )
-        for name, value in headers
-    ]
     names = {name for name, _ in headers}
+    options = [_build_option(*one) for one in headers]
     return api.HeaderMutation(set_headers=options, remove_headers=[name for name in removed if name not in names])
+
+
+@lru_cache(maxsize=1_000)  # most headers have few values
+def _build_option(name: str, value: bytes) -> Message:
+    header = api.HeaderValue(key=name, raw_value=value)
+    return api.HeaderValueOption(header=header, append_action=api.OVERWRITE_IF_EXISTS_OR_ADD)
 
 
 def _build_common(exchange: Exchange, headers: Sequence[tuple[str, bytes]]) -> Message:

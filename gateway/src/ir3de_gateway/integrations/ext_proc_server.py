@@ -5,24 +5,48 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 
-import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from prometheus_client import start_http_server
 
 from ir3de.errors import InputError, IR3DEError
 from ir3de_gateway.background import repeat
 from ir3de_gateway.integrations import envoy_messages as api
 from ir3de_gateway.integrations.decider import Decider
-from ir3de_gateway.integrations.ext_proc import Metrics, Processor, Rules
+from ir3de_gateway.integrations.ext_proc import Exchange, Metrics, Processor, Rules
+from ir3de_gateway.integrations.grpc_connection import GrpcConnection, Handler
 
 RELOAD_CHECK_S = 10.0  # between two looks for a new router
 DRAIN_S = 5.0  # that open requests have to end
 MESSAGE_OVERHEAD_BYTES = 1_000_000  # of a message besides the body: its headers
+SERVING = b"\x08\x01"  # gRPC's HealthCheckResponse with the status SERVING
 
 _log = logging.getLogger("ir3de.gateway")
+
+
+class EnvoyCall:
+    """A call of Envoy's: one request."""
+
+    def __init__(self, processor: Processor) -> None:
+        self._processor, self._exchange = processor, Exchange()
+
+    async def take(self, message: bytes) -> Sequence[bytes]:
+        answers = await self._processor.take(self._exchange, api.ProcessingRequest.FromString(message))
+        return [one.SerializeToString() for one in answers]
+
+    def end(self) -> None:
+        self._processor.end(self._exchange)
+
+
+class HealthCall:
+    """A call of gRPC's health service: it serves as long as it answers."""
+
+    async def take(self, message: bytes) -> Sequence[bytes]:
+        return [SERVING]
+
+    def end(self) -> None:
+        pass
 
 
 async def serve(
@@ -36,35 +60,57 @@ async def serve(
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     for name in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(name, stop.set)
-    metrics, checks = Metrics(), health.aio.HealthServicer()
-    server = grpc.aio.server(options=[("grpc.max_receive_message_length", rules.body_bytes + MESSAGE_OVERHEAD_BYTES)])
-    process = grpc.stream_stream_rpc_method_handler(
-        Processor(decider, rules, metrics).Process,
-        request_deserializer=api.ProcessingRequest.FromString,
-        response_serializer=api.ProcessingResponse.SerializeToString,
-    )
-    handler = grpc.method_handlers_generic_handler(api.SERVICE, {"Process": process})
-    server.add_generic_rpc_handlers((handler,))
-    health_pb2_grpc.add_HealthServicer_to_server(checks, server)
-    try:
-        port = server.add_insecure_port(address)
-    except RuntimeError as error:
-        raise InputError(f"cannot listen on {address}: it is taken, or it is not an address of this machine") from error
+    metrics = Metrics()
+    processor, connections = Processor(decider, rules, metrics), set[GrpcConnection]()
+    methods: dict[bytes, Callable[[], Handler]] = {
+        f"/{api.SERVICE}/Process".encode(): lambda: EnvoyCall(processor),
+        b"/grpc.health.v1.Health/Check": HealthCall,
+    }
+    message_bytes = rules.body_bytes + MESSAGE_OVERHEAD_BYTES
+    server = await _listen(address, lambda: GrpcConnection(methods, message_bytes, connections))
     async with AsyncExitStack() as stack:
+        stack.callback(server.close)
         if metrics_address is not None:
             httpd, thread = _serve_metrics(metrics_address, metrics)
             stack.callback(thread.join)
             stack.callback(httpd.shutdown)
-        await server.start()
-        for service in ("", api.SERVICE):
-            await checks.set(service, health_pb2.HealthCheckResponse.SERVING)
         following = asyncio.create_task(repeat(decider.reload, lambda: RELOAD_CHECK_S))
         stack.callback(following.cancel)
         loop.add_signal_handler(signal.SIGHUP, lambda: stack.callback(asyncio.create_task(_reload(decider)).cancel))
-        ready(address if port in (0, 1) else f"{address.rpartition(':')[0]}:{port}")
+        ready(_name_address(address, server))
         await stop.wait()
-        await checks.enter_graceful_shutdown()
-        await server.stop(DRAIN_S)
+        server.close()
+        await _drain(connections)
+
+
+async def _listen(address: str, create: Callable[[], GrpcConnection]) -> asyncio.Server:
+    loop = asyncio.get_running_loop()
+    try:
+        if address.startswith("unix:"):
+            return await loop.create_unix_server(create, address.removeprefix("unix:"))
+        host, _, port = address.rpartition(":")
+        return await loop.create_server(create, host.strip("[]"), int(port))
+    except (OSError, ValueError, OverflowError) as error:
+        raise InputError(f"cannot listen on {address}: it is taken, or it is not an address of this machine") from error
+
+
+def _name_address(address: str, server: asyncio.Server) -> str:
+    if address.startswith("unix:"):
+        return address
+    return f"{address.rpartition(':')[0]}:{server.sockets[0].getsockname()[1]}"
+
+
+async def _drain(connections: set[GrpcConnection]) -> None:
+    """Let open requests end, for a while."""
+    waiting = [asyncio.ensure_future(one.is_idle.wait()) for one in connections]
+    for connection in list(connections):
+        connection.leave()
+    if waiting:
+        _, late = await asyncio.wait(waiting, timeout=DRAIN_S)
+        for one in late:
+            one.cancel()
+    for connection in list(connections):
+        connection.abort()
 
 
 def _serve_metrics(address: tuple[str, int], metrics: Metrics):  # type: ignore[no-untyped-def]  # as its library has it

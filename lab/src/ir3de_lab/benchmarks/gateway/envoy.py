@@ -192,7 +192,7 @@ def build_config(port: int, upstream: int, processors: list[int]) -> dict[str, A
 
 
 def _build_filter() -> dict[str, Any]:
-    modes = {"request_header_mode": "SEND", "request_body_mode": "BUFFERED", "response_header_mode": "SEND"}
+    modes = {"request_header_mode": "SEND", "request_body_mode": "BUFFERED", "response_header_mode": "SKIP"}
     return {
         "@type": f"{TYPES}.filters.http.ext_proc.v3.ExternalProcessor",
         "grpc_service": {"envoy_grpc": {"cluster_name": "ir3de"}, "timeout": "5s"},
