@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 import ir3de
+from ir3de_gateway.cli.ext_proc import ext_proc
 from ir3de_gateway.cli.serve import serve
 from ir3de_gateway.config.document import Config, Server
 from ir3de_gateway.config.experts import Timeouts
@@ -109,6 +110,22 @@ def test_a_mistake_would_be_found() -> None:
     broken["spec"]["template"]["spec"]["containers"][0]["livenessprobe"] = {}
     with pytest.raises(validate.ValidationError):
         check_by_schema(broken)
+
+
+def test_envoys_ai_gateway_gets_the_models_that_the_processor_names() -> None:
+    resources = list(yaml.safe_load_all((DEPLOY / "envoy" / "ai-gateway.yaml").read_text()))
+    deployment, service, policy, route = resources
+    for resource in (deployment, service):
+        check_by_schema(resource)
+    container = deployment["spec"]["template"]["spec"]["containers"][0]
+    asked = policy["spec"]["extProc"][0]["backendRefs"][0]
+    ports = service["spec"]["ports"][0]["port"], container["ports"][0]["containerPort"]
+    assert (asked["name"], asked["port"], asked["port"]) == (service["metadata"]["name"], *ports)
+    assert service["spec"]["selector"] == deployment["spec"]["template"]["metadata"]["labels"]
+    command = ext_proc.make_context("ext-proc", container["args"][1:])
+    named = {one.partition("=")[2] for one in command.params["models"]}
+    assert named == {rule["matches"][0]["headers"][0]["value"] for rule in route["spec"]["rules"]}
+    assert command.params["rewrite_model"] and command.params["listen"].endswith(f":{ports[1]}")
 
 
 def render(folder: Path, work: Path) -> list[dict[str, Any]]:

