@@ -73,14 +73,16 @@ def throughput(saturated: Rounds, what: str = "", bar: float | None = None, base
     return Figure(f"throughput, of {_name(base)}{what}", 100 * median(ratios), "%", bar, raw=raw)
 
 
-def processor_time(measured: Rounds, what: str = "", base: str = "bare") -> Figure:
+def processor_time(
+    measured: Rounds, what: str = "", base: str = "bare", bar: float = PROCESSOR_BAR, of: str = "gateway"
+) -> Figure:
     """What a request costs the processor, over what it costs with the bare proxy: other programs do not count."""
-    pairs = zip(measured["gateway"], measured[base], strict=True)
+    pairs = zip(measured[of], measured[base], strict=True)
     ratios = [gateway.cpu_us / bare.cpu_us for gateway, bare in pairs]
     raw: dict[str, Any] = {"ratios": spread(ratios)}
     if base == "bare":
         raw |= {f"{name}_us": _rounded([r.cpu_us for r in found]) for name, found in measured.items()}
-    name, bar = f"processor time a request, of {_name(base)}{what}", PROCESSOR_BAR if base == "bare" else None
+    name = f"processor time a request, of {_name(base)}{what}"
     return Figure(name, median(ratios), "×", bar, higher_is_better=False, raw=raw)
 
 

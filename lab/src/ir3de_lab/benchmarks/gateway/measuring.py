@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -35,6 +36,8 @@ from ir3de_lab.benchmarks.measurement import Figure
 
 PATH = "/v1/chat/completions"
 PROMPT_TOKENS = 100
+USUAL_BAR, KEYED_BAR = 1.5, 1.8  # of a bare proxy with aiohttp: without keys, and with one that has limits
+SECRET = "sk-of-the-laboratory"
 
 
 @dataclass(frozen=True)
@@ -166,6 +169,24 @@ def servers(plan: Plan, folder: Path) -> Iterator[dict[str, Server]]:
         yield {"direct": upstream, "bare": bare, "gateway": served, **limit}
 
 
+@contextmanager
+def _keyed_gateway(folder: Path, upstream: int, workers: int) -> Iterator[Server]:
+    """A gateway that counts what its clients use, against limits that nobody reaches."""
+    folder.mkdir(exist_ok=True)
+    limits = {"requests_per_minute": 10**9, "tokens_per_minute": 10**12, "budget_per_day": 1e9}
+    keys = [{"name": "laboratory", "hash": f"sha256:{hashlib.sha256(SECRET.encode()).hexdigest()}", "limits": limits}]
+    file = folder / "keys.yaml"
+    file.write_text(json.dumps({"keys": keys}), encoding="utf-8")
+
+    def add_keys(config: dict[str, Any]) -> None:
+        config["server"]["keys_file"] = str(file)
+        for expert in config["experts"]:
+            expert["price"] = {"input_per_1m": 1.0, "output_per_1m": 2.0}
+
+    with gateway(folder, upstream, workers=workers, edit=add_keys) as server:
+        yield server
+
+
 def measure(plan: Plan) -> Iterator[list[Figure]]:
     """The figures of each part, in the order they are measured."""
     with tempfile.TemporaryDirectory() as folder:
@@ -176,12 +197,16 @@ def _measure(plan: Plan, folder: Path) -> Iterator[list[Figure]]:
     with (
         servers(replace(plan, latency=0.0), folder) as running,
         started(module("bare", upstream=running["direct"].port, transport="aiohttp"), measured=True) as usual,
+        _keyed_gateway(folder / "keyed", running["direct"].port, plan.workers) as keyed,
     ):
-        instant = Bench(plan, {**running, "aiohttp": usual}, bodies(stream=False), plan.connections)
-        saturated = instant.saturation([name for name in instant.servers if name != "direct"])
+        every = {**running, "aiohttp": usual, "keyed": keyed}
+        instant = Bench(plan, every, bodies(stream=False), plan.connections)
+        saturated = instant.saturation([name for name in running if name != "direct"] + ["aiohttp"])
         where = ", instant upstream"
         yield [throughput(saturated, where, 90.0), processor_time(saturated, where)]
-        yield [throughput(saturated, where, base="aiohttp"), processor_time(saturated, where, "aiohttp")]
+        yield [throughput(saturated, where, base="aiohttp"), processor_time(saturated, where, "aiohttp", USUAL_BAR)]
+        named = instant.rounds(("aiohttp", "keyed"), plan.saturation_rounds, plan.saturation_seconds, key=SECRET)
+        yield [processor_time(named, f"{where}, with a named key", "aiohttp", KEYED_BAR, "keyed")]
     with servers(plan, folder) as running:
         chats = Bench(plan, running, bodies(stream=False), plan.connections)
         rates = chats.rates_at_busy_share()
