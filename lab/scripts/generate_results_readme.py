@@ -86,6 +86,7 @@ COMMANDS = {  # every raw file beside the settings: what makes it, and the page 
     "living_cost.json": ("ir3de bench living --data DIR --only cost --save results", "feedback.md"),
     "living_coverage.json": ("ir3de bench living --data DIR --only coverage --save results", "compare.md"),
     "living_learning.json": ("ir3de bench living --data DIR --only learning --save results", "learning.md"),
+    "living_poisoning.json": ("ir3de bench living --data DIR --only poisoning --save results", "learning.md"),
     "living_drift.json": ("ir3de bench living --data DIR --only drift --save results", "drift.md"),
     "living_scores.json": ("ir3de bench living --data DIR --only scores --save results", "learning.md"),
     "unknowns.json": ("ir3de bench unknowns --data DIR --save results/unknowns.json", "confidence.md"),
