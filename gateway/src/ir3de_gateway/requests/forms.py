@@ -115,6 +115,17 @@ class Upload:
         self._file.flush()
         self._pieces, self._unwritten_bytes = [], 0
 
+    def read_parts(self) -> dict[str, bytes]:
+        """The contents of the form's parts, by their names. It holds the whole form in memory."""
+        if self._file is not None:
+            self._file.seek(HEAD_ROOM_BYTES)
+        content = b"".join(self._pieces) if self._file is None else self._file.read()
+        found = dict[str, bytes]()
+        for part in (b"\r\n" + content).split(b"\r\n" + self._form.line)[1:-1]:
+            head, _, body = part.removeprefix(b"\r\n").partition(b"\r\n\r\n")
+            found.setdefault(_read_name(head), body)
+        return found
+
     def build(self, expert: Expert, *, adds_usage: bool = False) -> RequestBody:
         """The form as this expert gets it."""
         part = self._form.build_part("model", expert.model) if self._has_model else b""
@@ -178,6 +189,11 @@ class FormReader:
         self._reading = self._read()
         self.fields: dict[str, str] = {}
         self.has_ended = False  # whether the form is complete
+
+    @property
+    def line(self) -> bytes:
+        """The line before each part."""
+        return self._line
 
     @property
     def closing(self) -> bytes:

@@ -15,9 +15,8 @@ from ir3de_gateway.stages.choice import Choice
 from ir3de_gateway.stages.values import NOTHING_EXPECTED, Accepted, Expected, Received
 from ir3de_gateway.store.limits import Charge, Spending
 from ir3de_gateway.wire import FORMATS
-from ir3de_gateway.wire.answer_facts import count_cached
 from ir3de_gateway.wire.events import AccountingRelay, EventRelay
-from ir3de_gateway.wire.formats import count_usage
+from ir3de_gateway.wire.formats import count_cached, count_usage
 
 BYTES_PER_TOKEN = 5  # of a whole answer without its usage, JSON included
 _UNFINISHED = ("queued", "in_progress")  # states of a response

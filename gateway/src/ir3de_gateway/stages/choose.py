@@ -214,7 +214,8 @@ def choose_expert(
         return _choose_set(candidates, snapshot.experts[routing.shadow], "shadow", routed, decided)
     if controls.session and (pinned := _find_pinned(candidates, pins, routed)) is not None:
         return _choose_set(candidates, pinned, "pinned", routed, decided)
-    switch = weigh_switch(candidates, pins.get(controls.session) if controls.session else None, routed)
+    before = (pins.get(controls.session) if controls.session else None) or routed.holder
+    switch = None if before is None else weigh_switch(candidates, before, routed)
     if switch is not None and not switch.has_moved:
         return replace(
             _choose_set(candidates, snapshot.experts[switch.before], TOO_DEAR, routed, decided), switch=switch

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from ir3de_gateway.config.experts import RESERVED
 from ir3de_gateway.gateway import Gateway
 from ir3de_gateway.headers import text
 from ir3de_gateway.requests.client import Controls
@@ -22,10 +23,11 @@ from ir3de_gateway.stages.call_hooks import show_form, show_request
 from ir3de_gateway.stages.charge import reserve
 from ir3de_gateway.stages.choice import Choice
 from ir3de_gateway.stages.choose import StoredAt, choose_by_name, choose_owner
+from ir3de_gateway.stages.joined_batches import answer_joined
 from ir3de_gateway.stages.read import read_content, read_model
 from ir3de_gateway.stages.run import run
 from ir3de_gateway.stages.stored_responses import answer_own
-from ir3de_gateway.stages.values import Accepted, Chosen
+from ir3de_gateway.stages.values import Accepted, Answered, Chosen
 from ir3de_gateway.store.pins import OWN_RESPONSE, build_unknown_error
 from ir3de_gateway.telemetry.observer import RECORDED
 from ir3de_gateway.wire.formats import PASSTHROUGH_FORMATS, PassthroughFormat
@@ -92,10 +94,15 @@ async def _read(wire: PassthroughFormat, uploads: ExitStack, accepted: Accepted)
     return received(OutgoingBody.from_passed(wire, body), dict(body.values))
 
 
-async def _choose(received: _Received) -> Chosen:
-    """The expert that the request names, or that has what it is about."""
+async def _choose(received: _Received) -> Chosen | Answered:
+    """The expert that the request names, or that has what it is about. What several experts have is answered here."""
     accepted, wire, body, values = received
     model, controls = read_model(accepted, values)
+    if wire.capability in ("files", "batches"):
+        named = model if model not in RESERVED else ""
+        joined = await answer_joined(accepted, wire, body, values, controls, named)
+        if joined is not None:
+            return joined
     choice, replica = await _choose_expert(accepted, wire, model, values, controls)
     accepted.progress.add_choice(choice)
     if accepted.lease is not None and wire.counts_usage:

@@ -20,11 +20,12 @@ from ir3de_gateway.stages.charge import measure
 from ir3de_gateway.stages.choose import choose
 from ir3de_gateway.stages.read import read
 from ir3de_gateway.stages.relay import relay, send_error, send_failure, send_stop
-from ir3de_gateway.stages.values import Accepted, Chosen, Relayed
-from ir3de_gateway.wire.answer_facts import count_cached, find_streamed_id
-from ir3de_gateway.wire.formats import WireFormat, count_usage
+from ir3de_gateway.stages.values import Accepted, Answered, Chosen, Relayed
+from ir3de_gateway.wire.answer_facts import find_streamed_id
+from ir3de_gateway.wire.formats import WireFormat, count_cached, count_usage
 
 R = TypeVar("R")
+_PLAIN_COUNTS = frozenset(("prompt_tokens", "completion_tokens", "total_tokens"))  # of a usage without details
 _log = logging.getLogger("ir3de.gateway")
 
 
@@ -39,7 +40,7 @@ class InferenceEndpoint:
 
 
 async def run(
-    accepted: Accepted, read: Callable[[Accepted], Awaitable[R]], choose: Callable[[R], Awaitable[Chosen]]
+    accepted: Accepted, read: Callable[[Accepted], Awaitable[R]], choose: Callable[[R], Awaitable[Chosen | Answered]]
 ) -> None:
     """The whole way. Whatever happens, it is recorded."""
     record, response = accepted.progress.record, accepted.response
@@ -47,7 +48,8 @@ async def run(
         accepted.lease.measure = partial(measure, accepted)
     try:
         try:
-            answered = await ask(await choose(await read(accepted)))
+            chosen = await choose(await read(accepted))
+            answered = chosen if isinstance(chosen, Answered) else await ask(chosen)
             if isinstance(answered, UpstreamFailure):
                 await send_failure(accepted, answered)
             else:
@@ -110,7 +112,7 @@ def record_end(accepted: Accepted) -> None:
     record.total_seconds = perf_counter() - accepted.clock
     if accepted.lease is None and usage and expert is not None and record.cache != "hit":  # a hit costs nothing
         prompt, answer = record.prompt_tokens, record.completion_tokens = count_usage(usage)
-        cached = record.cached_tokens = count_cached(usage)
+        cached = record.cached_tokens = None if usage.keys() <= _PLAIN_COUNTS else count_cached(usage)
         price = expert.config.price
         record.cost = price.compute_cost(prompt or 0, answer or 0, cached or 0) if expert.has_price else 0.0
     accepted.gateway.observer.observe(record)

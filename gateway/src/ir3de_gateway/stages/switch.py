@@ -21,11 +21,10 @@ def find_holder(snapshot: Snapshot, chat: Conversation, prompt: Prompt) -> str |
     return rule.find_holder(decisions, prompt.before, find_default(snapshot))
 
 
-def weigh_switch(candidates: Candidates, pinned: str | None, routed: Routed) -> Switch | None:
-    """The switch to the decided expert, if the conversation has another one that can and may answer, too."""
-    rule, before = candidates.snapshot.switch_rule, pinned or routed.holder
+def weigh_switch(candidates: Candidates, before: str, routed: Routed) -> Switch | None:
+    """The switch from one expert to the decided one, if both can and may answer."""
+    rule = candidates.snapshot.switch_rule
     if rule is None or candidates.find(before) is None or candidates.find(routed.decision.expert) is None:
         return None
-    assert before is not None
     tokens = candidates.prompt.before
     return rule.weigh(routed.decision, before, tokens[-1] if tokens else 0)

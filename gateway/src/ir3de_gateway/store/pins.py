@@ -37,8 +37,9 @@ BATCH_ROWS = 200  # written or removed at a time, so that other workers do not w
 BATCH_PAUSE_S = 0.005  # after a batch
 
 _MAX_LOG_BYTES = 4_000_000  # of the write-ahead log; beyond it, writers wait until it is emptied
-OWN_RESPONSE = "resp_ir3de"  # the beginning of the ids of responses that the gateway stores itself
-MAX_OWN_BYTES = 4 << 20  # of such a response with its input
+# the beginnings of the ids of what the gateway stores itself: responses, and files and batches of several experts
+OWN_RESPONSE, OWN_FILE, OWN_BATCH = "resp_ir3de", "file-ir3de", "batch_ir3de"
+MAX_OWN_BYTES = 4 << 20  # of one of them
 _FILES_OF_BATCH = ("input_file_id", "output_file_id", "error_file_id")
 _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS pins (session BLOB PRIMARY KEY, expert TEXT, until REAL) WITHOUT ROWID",
@@ -301,25 +302,25 @@ class StoredObjects:
             await self._pins.put(f"replica with {name}", self._replica, self._seconds)
         await self._pins.put(name, expert, self._seconds)
 
-    async def put_own(self, response_id: str, stored: Mapping[str, Any]) -> bool:
-        """Store a response with its input; whether that was possible."""
+    async def put_own(self, object_id: str, stored: Mapping[str, Any]) -> bool:
+        """Store an object of the gateway's own; whether that was possible."""
         content = json.dumps(stored, separators=(",", ":"))
         if not self._seconds or len(content) > MAX_OWN_BYTES:
             return False
-        await self._pins.put(self._name_own(response_id), content, self._seconds)
+        await self._pins.put(self._name_own(object_id), content, self._seconds)
         return True
 
-    async def get_own(self, response_id: str) -> dict[str, Any] | None:
-        """A response that the gateway has stored for this key, with its input."""
-        found = await self._pins.get(self._name_own(response_id))
+    async def get_own(self, object_id: str) -> dict[str, Any] | None:
+        """An object that the gateway has stored for this key."""
+        found = await self._pins.get(self._name_own(object_id))
         return None if found is None else json.loads(found)
 
-    async def delete_own(self, response_id: str) -> bool:
-        """Delete such a response; whether there was one."""
-        return await self._pins.take(self._name_own(response_id)) is not None
+    async def delete_own(self, object_id: str) -> bool:
+        """Delete such an object; whether there was one."""
+        return await self._pins.take(self._name_own(object_id)) is not None
 
-    def _name_own(self, response_id: str) -> str:
-        return f"own response {scope_id(response_id, self._key)}"
+    def _name_own(self, object_id: str) -> str:
+        return f"own {scope_id(object_id, self._key)}"
 
     async def remember_charge(self, response_id: str, charge: Sequence[Any]) -> None:
         """Remember what was charged for a response before its usage was known."""

@@ -1,4 +1,4 @@
-"""What the journal keeps of an answer besides its tokens: its id, and how much of the prompt the expert had cached."""
+"""What the journal keeps of an answer besides its tokens: its id."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ir3de_gateway.wire.events import read_events
-from ir3de_gateway.wire.formats import MAX_TOKENS, is_object_id
+from ir3de_gateway.wire.formats import is_object_id
 
 
 def read_answer_id(answer: Mapping[str, Any]) -> str:
@@ -26,16 +26,3 @@ def find_streamed_id(head: bytes, tail: bytes) -> str:
             inner = next((one for name in ("response", "message") if isinstance(one := found.get(name), dict)), found)
             return read_answer_id(inner)
     return ""
-
-
-def count_cached(usage: Mapping[str, Any]) -> int | None:
-    """The tokens of the prompt that the expert read from its prompt cache; None if it does not report them.
-
-    >>> count_cached({"prompt_tokens": 9, "prompt_tokens_details": {"cached_tokens": 4}})
-    4
-    """
-    found = usage.get("cache_read_input_tokens")
-    for name in ("prompt_tokens_details", "input_tokens_details"):
-        if isinstance(details := usage.get(name), dict):
-            found = details.get("cached_tokens", found)
-    return found if type(found) is int and 0 <= found < MAX_TOKENS else None

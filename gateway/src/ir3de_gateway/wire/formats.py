@@ -123,6 +123,19 @@ def count_usage(usage: Mapping[str, Any]) -> tuple[int | None, int | None]:
     return prompt, answer if type(answer) is int and 0 <= answer < MAX_TOKENS else None
 
 
+def count_cached(usage: Mapping[str, Any]) -> int | None:
+    """The tokens of the prompt that the expert read from its prompt cache; None if it does not report them.
+
+    >>> count_cached({"prompt_tokens": 9, "prompt_tokens_details": {"cached_tokens": 4}})
+    4
+    """
+    found = usage.get("cache_read_input_tokens")
+    for name in ("prompt_tokens_details", "input_tokens_details"):
+        if isinstance(details := usage.get(name), dict):
+            found = details.get("cached_tokens", found)
+    return found if type(found) is int and 0 <= found < MAX_TOKENS else None
+
+
 # OpenAI's chat completions, and its older endpoints -----------------------------------------------------------------
 
 

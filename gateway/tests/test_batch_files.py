@@ -1,0 +1,266 @@
+"""Batch files with `auto`, aliases and experts' names: split by expert, and joined again, by OpenAI's own client."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from client_keys import key, write_keys
+from ir3de_gateway.stages.joined_status import join_batches, join_status
+from object_servers import ObjectServer, serving_objects
+from official_client import connect_as
+from running_gateway import QUESTIONS, Running
+
+CHATS = {"endpoint": "/v1/chat/completions", "completion_window": "24h"}
+FORM_END = b"\r\n--"
+
+Found = tuple[Running, ObjectServer]
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Found]:
+    here = tmp_path_factory.mktemp("batches")
+    file = write_keys(here / "keys.yaml", key("a"), key("b"), key("lawyer", experts=["law"]))
+    aliases = {"gpt-4o": "auto", "claude": "maths"}
+    with serving_objects(here, ("law", "maths"), server={"keys_file": str(file)}, aliases=aliases) as found:
+        yield found
+
+
+@pytest.fixture
+def found(one: Found) -> Found:
+    one[1].seen.clear()
+    return one
+
+
+def client(found: Found, name: str = "a") -> openai.OpenAI:
+    return connect_as(found[0].url, name)
+
+
+def line(number: int, question: str, model: str | None = "auto", **more: Any) -> dict[str, Any]:
+    body = {"messages": [{"role": "user", "content": question}], **({} if model is None else {"model": model})}
+    return {"custom_id": f"r{number}", "method": "POST", "url": "/v1/chat/completions", "body": body, **more}
+
+
+def write(*lines: object) -> bytes:
+    return b"\n".join(one if isinstance(one, bytes) else json.dumps(one).encode() for one in lines)
+
+
+def put(found: Found, *lines: object, name: str = "a", **more: Any) -> Any:
+    return client(found, name).files.create(file=("b.jsonl", write(*lines)), purpose="batch", **more)
+
+
+def read_sent(server: ObjectServer) -> dict[str, list[dict[str, Any]]]:
+    """The lines that each expert got."""
+    sent = {}
+    for expert, method, path, content in server.seen:
+        if (method, path) == ("POST", "files"):
+            file = content.split(b"\r\n\r\n")[-1].split(FORM_END)[0]
+            sent[expert] = [json.loads(one) for one in file.splitlines() if one]
+    return sent
+
+
+def test_each_line_goes_to_its_expert_under_the_experts_own_name(found: Found) -> None:
+    file = put(
+        found,
+        line(1, QUESTIONS["law"]),
+        line(2, QUESTIONS["maths"], "gpt-4o"),
+        line(3, QUESTIONS["law"], "claude"),
+        b"",
+        line(4, QUESTIONS["maths"], "law"),
+        line(5, QUESTIONS["law"], None),
+    )
+    assert file.id.startswith("file-ir3de") and file.purpose == "batch" and file.status == "processed"
+    sent = read_sent(found[1])
+    assert {name: [one["custom_id"] for one in lines] for name, lines in sent.items()} == {
+        "law": ["r1", "r4", "r5"],
+        "maths": ["r2", "r3"],
+    }
+    assert {one["body"]["model"] for one in sent["law"]} == {"law-v1"}
+    assert {one["body"]["model"] for one in sent["maths"]} == {"maths-v1"}
+    assert sent["law"][0]["body"]["messages"][0]["content"] == QUESTIONS["law"] and sent["law"][0]["method"] == "POST"
+    assert file.ir3de == {"parts": [{"expert": "law", "lines": 3}, {"expert": "maths", "lines": 2}]}
+    assert client(found).files.retrieve(file.id).id == file.id
+    content = client(found).files.content(file.id).read()
+    assert b'"r1"' in content and b'"r2"' in content
+
+
+def test_one_batch_is_joined_over_all_experts(found: Found) -> None:
+    server, api = found[1], client(found)
+    file = put(found, line(1, QUESTIONS["law"]), line(2, QUESTIONS["maths"]), line(3, QUESTIONS["maths"]))
+    batch = api.batches.create(input_file_id=file.id, metadata={"a": "b"}, **CHATS)  # type: ignore[arg-type]
+    assert batch.status == "validating" and batch.input_file_id == file.id and batch.output_file_id is None
+    assert batch.metadata == {"a": "b"} and batch.request_counts is not None and batch.request_counts.total == 3
+    made = {name.split("/")[0]: one for name, one in server.objects.items() if "/batches/" in name}
+    made["law"] |= {
+        "status": "completed",
+        "request_counts": {"total": 1, "completed": 1, "failed": 0},
+        "completed_at": 5,
+    }
+    made["maths"] |= {"status": "in_progress", "request_counts": {"total": 2, "completed": 1, "failed": 0}}
+    again = api.batches.retrieve(batch.id)
+    assert again.status == "in_progress" and again.output_file_id is None and again.completed_at is None
+    made["maths"] |= {
+        "status": "completed",
+        "request_counts": {"total": 2, "completed": 1, "failed": 1},
+        "completed_at": 9,
+    }
+    for expert, name in (("law", "r1"), ("maths", "r2")):
+        server.contents[made[expert]["output_file_id"]] = json.dumps({"custom_id": name}).encode()
+    done = api.batches.retrieve(batch.id)
+    assert done.status == "completed" and done.completed_at == 9 and done.request_counts is not None
+    assert (done.request_counts.total, done.request_counts.completed, done.request_counts.failed) == (3, 2, 1)
+    assert [one["status"] for one in done.ir3de["parts"]] == ["completed"] * 2  # type: ignore[attr-defined]
+    assert done.output_file_id is not None and done.error_file_id is None
+    output = api.files.content(done.output_file_id).read()
+    assert [json.loads(one)["custom_id"] for one in output.splitlines()] == ["r1", "r2"]
+    assert api.files.delete(file.id).deleted
+    with pytest.raises(openai.NotFoundError):
+        api.files.retrieve(file.id)
+    assert [asked for asked in server.asked if "DELETE" in asked[1]]
+
+
+def test_a_batch_is_cancelled_everywhere(found: Found) -> None:
+    file = put(found, line(1, QUESTIONS["law"]), line(2, QUESTIONS["maths"]))
+    batch = client(found).batches.create(input_file_id=file.id, **CHATS)  # type: ignore[arg-type]
+    assert client(found).batches.cancel(batch.id).status == "cancelled"
+    cancelled = [expert for expert, asked in found[1].asked if asked.endswith("/cancel")]
+    assert sorted(cancelled) == ["law", "maths"]
+
+
+def test_files_and_batches_belong_to_their_key_and_keys_keep_their_experts(found: Found) -> None:
+    file = put(found, line(1, QUESTIONS["law"]))
+    batch = client(found).batches.create(input_file_id=file.id, **CHATS)  # type: ignore[arg-type]
+    other = client(found, "b")
+    for refused in (
+        lambda: other.files.retrieve(file.id),
+        lambda: other.files.content(file.id),
+        lambda: other.files.delete(file.id),
+        lambda: other.batches.retrieve(batch.id),
+        lambda: other.batches.cancel(batch.id),
+        lambda: other.batches.create(input_file_id=file.id, **CHATS),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(openai.NotFoundError):
+            refused()
+    assert list(read_sent(found[1])) == ["law"]
+    with pytest.raises(openai.BadRequestError, match=r"line 1 of the file: .*not allowed for this API key"):
+        put(found, line(1, QUESTIONS["maths"], "maths"), name="lawyer")
+    put(found, line(1, QUESTIONS["law"]), name="lawyer", extra_headers={"x-ir3de-deny": "maths"})
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        ((line(1, "x"), b"{"), "line 2 of the file: it is not an object with custom_id"),
+        ((line(1, QUESTIONS["law"]), line(1, QUESTIONS["law"])), "line 2 of the file: line 1 has the same custom_id"),
+        ((line(1, "x", url="/v1/audio/speech"),), "line 1 of the file: no endpoint '/v1/audio/speech'"),
+        ((line(1, "x"), line(2, "x", "gpt-5")), "line 2 of the file: no model 'gpt-5'"),
+        ((line(1, QUESTIONS["cooking"], "cooking"),), "line 1 of the file: cooking has no batches or files"),
+        ((line(1, "x", url="/v1/completions"),), "line 1 of the file: prompt must be a string or a list of strings"),
+        ((line(1, "x", body={"model": "auto", "messages": []}),), "line 1 of the file: messages is empty"),
+        (
+            (line(1, "x", url="/v1/messages", body={"messages": line(1, "x")["body"]["messages"], "model": "law"}),),
+            "line 1 of the file: law cannot answer it, because lines of a batch are not translated",
+        ),
+        (
+            (line(1, "", url="/v1/responses", body={"input": "x", "previous_response_id": "resp_1"}),),
+            "line 1 of the file: previous_response_id is not possible",
+        ),
+    ],
+)
+def test_a_line_that_cannot_be_answered_is_named(found: Found, lines: Any, told: str) -> None:
+    with pytest.raises(openai.APIStatusError) as caught:
+        put(found, *lines)
+    assert told in str(caught.value) and caught.value.status_code in (400, 404)
+    assert found[1].seen == []  # nothing is half done
+
+
+def test_files_without_a_model_of_the_gateway_pass_as_they_are(found: Found) -> None:
+    content = write(line(1, "x", "law-v1"), line(2, "x", "law-v1"))
+    law = {"extra_headers": {"x-ir3de-allow": "law"}}
+    file = client(found).files.create(file=("b.jsonl", content), purpose="batch", **law)  # type: ignore[arg-type]
+    assert file.id.startswith("file-law") and content in found[1].seen[-1][3]
+    file = put(found, line(1, QUESTIONS["law"]), extra_body={"model": "maths"})  # as the client names the expert
+    assert file.id.startswith("file-maths")
+    with pytest.raises(openai.BadRequestError, match="several experts have files"):
+        client(found).files.create(file=("b.txt", b"text"), purpose="assistants")
+
+
+def test_what_was_done_before_a_failure_is_taken_back(found: Found) -> None:
+    server = found[1]
+    file = put(found, line(1, QUESTIONS["law"]), line(2, QUESTIONS["maths"]))
+    parts = [name for name in server.objects if "/files/" in name][-2:]
+    del server.objects[parts[1]]
+    server.seen.clear()
+    original = server._make
+
+    def refuse(expert: str, kind: str, request: Any, content: bytes) -> Any:
+        from starlette.responses import JSONResponse
+
+        if expert == "maths":
+            return JSONResponse({"error": {"message": "no such file", "type": "t"}}, 404)
+        return original(expert, kind, request, content)
+
+    server._make = refuse  # type: ignore[method-assign]
+    try:
+        with pytest.raises(openai.NotFoundError, match="'maths': no such file"):
+            client(found).batches.create(input_file_id=file.id, **CHATS)  # type: ignore[arg-type]
+        assert [asked for _, asked in server.asked if asked.endswith("/cancel")]
+        with pytest.raises(openai.NotFoundError, match="'maths'"):
+            put(found, line(1, QUESTIONS["law"]), line(2, QUESTIONS["maths"]))
+        assert [asked for _, asked in server.asked if asked.startswith("DELETE files/")]
+    finally:
+        server._make = original  # type: ignore[method-assign]
+
+
+def test_an_expert_that_is_gone_is_named(tmp_path: Path) -> None:
+    state = {"state": str(tmp_path / "state")}
+    with serving_objects(tmp_path, ("law", "maths"), **state) as found:
+        file = put(found, line(1, QUESTIONS["law"]))
+        batch = client(found).batches.create(input_file_id=file.id, **CHATS)  # type: ignore[arg-type]
+        snapshot = found[0].gateway.live.snapshot
+        kept = {name: one for name, one in snapshot.experts.items() if name != "law"}
+        object.__setattr__(snapshot, "experts", kept)
+        with pytest.raises(openai.InternalServerError, match="'law' has a part of this, and is not configured"):
+            client(found).batches.retrieve(batch.id)
+
+
+def test_where_nothing_is_stored_a_batch_cannot_be_joined(tmp_path: Path) -> None:
+    off = {"pinning": {"stored_ttl": 0}}
+    refused = pytest.raises(openai.BadRequestError, match="nothing is stored here")
+    with serving_objects(tmp_path, ("law",), routing=off) as found, refused:
+        put(found, line(1, QUESTIONS["law"]))
+    assert found[1].seen == []
+
+
+@pytest.mark.parametrize(
+    ("statuses", "joined"),
+    [
+        (["validating", "validating"], "validating"),
+        (["validating", "in_progress"], "in_progress"),
+        (["completed", "validating"], "in_progress"),
+        (["completed", "finalizing"], "finalizing"),
+        (["cancelling", "completed"], "cancelling"),
+        (["completed", "cancelled"], "cancelled"),
+        (["completed", "expired"], "expired"),
+        (["failed", "failed"], "failed"),
+        (["failed", "completed"], "completed"),
+    ],
+)
+def test_how_statuses_are_joined(statuses: list[str], joined: str) -> None:
+    assert join_status(statuses) == joined
+
+
+def test_a_part_that_failed_as_a_whole_counts_as_failed() -> None:
+    fault = {"code": "invalid", "message": "no"}
+    parts: list[dict[str, Any]] = [
+        {"status": "completed", "request_counts": {"total": 2, "completed": 2, "failed": 0}},
+        {"status": "failed", "errors": {"object": "list", "data": [fault]}},
+    ]
+    found = join_batches({"id": "x"}, parts, [2, 3])
+    assert found.has_ended and found.fields["request_counts"] == {"total": 5, "completed": 2, "failed": 3}
+    assert found.fields["errors"]["data"] == [fault]
