@@ -9,7 +9,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,9 @@ import pytest
 import yaml
 
 from api_answers import SAID, answer_as_servers_do
+from commands import run
 from free_ports import find_free_port
+from ir3de.traffic import Journal, TrafficRecord
 from running_gateway import QUESTIONS, TEXTS, Upstream, save_small_router, served
 
 PYTHON = os.environ.get("IR3DE_LITELLM_PYTHON", sys.executable)
@@ -114,7 +116,8 @@ def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
     save_small_router(folder / "router")
     upstream = Upstream(behaviour=dict.fromkeys(TEXTS, answer_as_servers_do))
     with served(upstream.app()) as experts:
-        process, url = start_proxy(write_config(folder, experts), folder / "log")
+        kept = {"folder": str(folder / "feedback"), "keep": "text"}
+        process, url = start_proxy(write_config(folder, experts, feedback=kept), folder / "log")
         try:
             wait_until_ready(process, url, folder / "log")
             yield Proxy(url, upstream, process, folder / "log")
@@ -163,6 +166,34 @@ def test_follow_up_and_tool_loop_stay(proxy: Proxy) -> None:
 def test_named_model_groups_pass_untouched(proxy: Proxy) -> None:
     status, headers, _ = proxy.ask({**chat(QUESTIONS["maths"]), "model": "cooking"})
     assert status == 200 and proxy.upstream.asked[-1] == "cooking" and "x-ir3de-expert" not in headers
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_journal_has_what_was_routed_and_takes_feedback(proxy: Proxy, stream: bool, tmp_path: Path) -> None:
+    text = f"{QUESTIONS['law']} {'In a stream.' if stream else ''}".strip()
+    status, headers, _ = proxy.ask(chat(text, stream=stream))
+    assert status == 200
+    call = headers["x-litellm-call-id"]
+    with Journal.open(proxy.log.parent / "feedback") as journal:
+        found = wait_for(lambda: journal.find(call))
+        assert (found.decided, found.served, found.status) == ("law", "law", 200)
+        assert found.prompt is not None and found.prompt.turns == (text,)
+        assert found.completion_tokens and found.ranking[0][0] == "law"
+    scores = tmp_path / "scores.csv"
+    scores.write_text(f"traceId,name,value\n{call},quality,0.25\n", encoding="utf-8")
+    run("feedback", "import", "--from", str(proxy.log.parent / "feedback"), str(scores))
+    with Journal.open(proxy.log.parent / "feedback") as journal:
+        given = journal.find(call)
+        assert given is not None and [one.score for one in given.feedback] == [0.25]
+
+
+def wait_for(find: Callable[[], TrafficRecord | None]) -> TrafficRecord:
+    until = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until:
+        if (found := find()) is not None:
+            return found
+        time.sleep(0.1)
+    raise AssertionError("the request is not in the journal")
 
 
 def test_bad_request_names_the_field(proxy: Proxy) -> None:

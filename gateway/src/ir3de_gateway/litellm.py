@@ -9,8 +9,10 @@ LiteLLM's configuration has all settings:
 from __future__ import annotations
 
 import asyncio
+import atexit
 import logging
 from collections.abc import Mapping
+from datetime import datetime
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,8 +21,10 @@ from pydantic import Field
 
 from ir3de.errors import InputError, name_some
 from ir3de_gateway.api_errors import ApiError, validate
+from ir3de_gateway.config.document import FeedbackConfig
 from ir3de_gateway.config.experts import RESERVED, Part
 from ir3de_gateway.integrations.decider import Decider, Settings, Verdict, build_error_headers
+from ir3de_gateway.integrations.litellm_journal import LiteLLMJournal
 from ir3de_gateway.wire import FORMATS
 
 if TYPE_CHECKING:
@@ -52,6 +56,8 @@ class PluginSettings(Part):
     """Models that ask for routing, besides `auto`."""
     closed: bool = False
     """Refuse requests that cannot be routed. Otherwise they go to the model group of `default`, if there is one."""
+    feedback: FeedbackConfig = FeedbackConfig()
+    """The journal: routed requests, for feedback on them. Nothing is kept unless a folder is named."""
 
 
 class RouterPlugin(CustomLogger):  # type: ignore[misc]
@@ -62,6 +68,9 @@ class RouterPlugin(CustomLogger):  # type: ignore[misc]
         names = frozenset((*RESERVED, *settings.also_route))
         decided = Settings(settings.models, settings.default, settings.threshold, names)
         self._settings, self._decider = settings, Decider(settings.router, decided)
+        self._journal = None if settings.feedback.folder is None else LiteLLMJournal(settings.feedback)
+        if self._journal is not None:
+            atexit.register(self._journal.close)
         self._checked = monotonic()
         self._reloading: asyncio.Task[bool] | None = None  # kept, or it may be collected
         _log.info("LiteLLM routes by %s: %s", settings.router, ", ".join(self._decider.experts))
@@ -78,6 +87,8 @@ class RouterPlugin(CustomLogger):  # type: ignore[misc]
             verdict = await self._decider.decide(FORMATS[path], data)
             group = self._find_group(verdict)
             headers, signal = verdict.list_headers(), verdict.signal
+            if self._journal is not None:
+                self._journal.begin(str(data.get("litellm_call_id") or ""), verdict, self._decider.router)
         except ApiError as error:
             group = self._find_fallback(error)
             headers, signal = build_error_headers(error), {"error": error.message}
@@ -97,6 +108,15 @@ class RouterPlugin(CustomLogger):  # type: ignore[misc]
             if isinstance(kept, Mapping) and f"{NAME}_headers" in kept:
                 return dict(kept[f"{NAME}_headers"])
         return None
+
+    async def async_log_success_event(
+        self, kwargs: dict[str, Any], response_obj: object, start_time: datetime, end_time: datetime
+    ) -> None:
+        """Keep a request that was answered, if there is a journal."""
+        if self._journal is not None:
+            self._journal.end(kwargs, response_obj, start_time, end_time)
+
+    async_log_failure_event = async_log_success_event
 
     def _find_group(self, verdict: Verdict) -> str:
         """The model group of the decided expert, or an `ApiError`."""

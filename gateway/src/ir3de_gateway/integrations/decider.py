@@ -18,6 +18,7 @@ from ir3de_gateway.background import run_in_thread
 from ir3de_gateway.config.experts import RESERVED
 from ir3de_gateway.experts.snapshot import set_policy
 from ir3de_gateway.headers import encode_name
+from ir3de_gateway.stages.choice import Prompt
 from ir3de_gateway.stages.choose import route_turns
 from ir3de_gateway.stages.read import read_prompt
 from ir3de_gateway.wire import FORMATS
@@ -53,6 +54,7 @@ class Verdict:
     decision: Decision
     router: str  # the SHA-256 of its artifact
     seconds: float
+    prompt: Prompt  # what was routed on
 
     @property
     def signal(self) -> dict[str, Any]:
@@ -99,6 +101,11 @@ class Decider:
         return self._live[0].experts
 
     @property
+    def router(self) -> Router:
+        """The router that decides now."""
+        return self._live[0]
+
+    @property
     def digest(self) -> str:
         return self._live[1]
 
@@ -129,14 +136,14 @@ class Decider:
         else:
             route, is_quick = partial(router.route, prompt.text), router.opinion is None
         decision = route() if is_quick else await run_in_thread(route)
-        return self._judge(decision, digest, perf_counter() - started)
+        return self._judge(decision, digest, perf_counter() - started, prompt)
 
-    def _judge(self, decision: Decision, digest: str, seconds: float) -> Verdict:
+    def _judge(self, decision: Decision, digest: str, seconds: float, prompt: Prompt) -> Verdict:
         expert, why = decision.expert, ABSTAINED if decision.abstained else ""
         if expert is None and decision.reason != "no known token":
             expert, why = decision.best, NEAREST
         model = None if expert is None else self._settings.models.get(expert, expert)
-        return Verdict(expert, model, why, decision, digest, seconds)
+        return Verdict(expert, model, why, decision, digest, seconds, prompt)
 
 
 def _route_chat(router: Router, turns: Any) -> Decision:
