@@ -18,7 +18,7 @@ from ir3de_gateway.stages.batch_lines import BatchLine, names_own_models, parse_
 from ir3de_gateway.stages.expert_calls import Part, call, call_part, find_target, upload
 from ir3de_gateway.stages.joined_status import join_batches
 from ir3de_gateway.stages.values import Accepted, Answered
-from ir3de_gateway.store.pins import OWN_BATCH, OWN_FILE, build_unknown_error
+from ir3de_gateway.store.pins import OWN_BATCH, OWN_FILE, build_delete_error, build_unknown_error
 from ir3de_gateway.wire.formats import PassthroughFormat
 
 T = TypeVar("T")
@@ -99,7 +99,8 @@ async def _answer_about_file(accepted: Accepted, wire: PassthroughFormat, file_i
         for part in parts:
             with suppress(ApiError):  # one that is gone already
                 await call_part(accepted, part, "DELETE", "files/{id}")
-        await accepted.stored_objects.delete_own(file_id)
+        if not await accepted.stored_objects.delete_own(file_id):
+            raise build_delete_error(file_id)
         return _answer(accepted, {"id": file_id, "object": "file", "deleted": True})
     return _answer(accepted, _describe(found, parts))
 

@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 from ir3de_gateway.api_errors import ApiError
 from ir3de_gateway.requests.json_body import SMALL_BYTES, JsonBody, offload, read_json
 from ir3de_gateway.stages.values import Accepted
-from ir3de_gateway.store.pins import OWN_RESPONSE, build_unknown_error
+from ir3de_gateway.store.pins import OWN_RESPONSE, build_delete_error, build_unknown_error
 from ir3de_gateway.store.workers import is_first_report
 from ir3de_gateway.translation.answers import dump
 from ir3de_gateway.translation.translation import ResponsesByChat
@@ -92,7 +92,8 @@ async def answer_own(accepted: Accepted, wire: PassthroughFormat) -> Response:
     if found is None:
         raise build_unknown_error("response", response_id)
     if wire.method == "DELETE":
-        await objects.delete_own(response_id)
+        if not await objects.delete_own(response_id):
+            raise build_delete_error(response_id)
         return JSONResponse({"id": response_id, "object": "response", "deleted": True})
     if wire.path.endswith("/cancel"):
         message = "only a response in the background can be cancelled: this one is complete"

@@ -360,3 +360,9 @@ def list_objects(kind: str, answer: dict[str, Any]) -> Iterator[tuple[str, str]]
 def build_unknown_error(kind: str, object_id: str, param: str | None = None) -> ApiError:
     """The same error for an object that does not exist and for one of another key."""
     return ApiError(404, f"no {kind} {object_id[:200]!r}: it was not made here, or it no longer exists", param=param)
+
+
+def build_delete_error(object_id: str) -> ApiError:
+    """The error for an object that may exist after all, because the store could not be written."""
+    message = f"{object_id[:200]!r} cannot be deleted now, or was deleted at the same time: retry in a second"
+    return ApiError(503, message, "store_unavailable", retry_after=1.0)

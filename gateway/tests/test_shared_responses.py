@@ -1,0 +1,41 @@
+"""Responses that the gateway stores itself, on one store of several machines."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from client_keys import bearer, key
+from raw_sockets import eventually
+from redis_process import needs_redis, running_redis
+from running_gateway import QUESTIONS
+from shared_fleet import fleet
+
+pytestmark = [pytest.mark.slow, needs_redis]
+PATH = "/v1/responses"
+
+
+def test_a_response_is_continued_shown_and_deleted_on_any_machine(tmp_path: Path) -> None:
+    with running_redis(tmp_path / "redis") as store, fleet(tmp_path, store, key("ada"), key("bea")) as found:
+        first = found.ask(0, {"input": QUESTIONS["law"]}, PATH, **bearer("ada"))
+        assert first.status == 200 and first.json["store"], first.body
+        for machine in range(3):
+            body = {"input": "Why?", "previous_response_id": first.json["id"]}
+            second = found.ask(machine, body, PATH, **bearer("ada"))
+            assert second.status == 200 and second.json["previous_response_id"] == first.json["id"]
+            assert QUESTIONS["law"].encode() in found.upstream.bodies[-1]
+            assert found.ask(machine, body, PATH, **bearer("bea")).status == 400
+            shown = found.ask(machine, path=f"{PATH}/{first.json['id']}", **bearer("ada"))
+            assert shown.json["output"] == first.json["output"]
+        store.kill()
+        store.start()
+
+        def delete() -> int:
+            return found.ask(1, path=f"{PATH}/{first.json['id']}", method="DELETE", **bearer("ada")).status
+
+        assert eventually(lambda: delete() == 200)  # 503 until the gateway has the store again: nothing is only claimed
+        for machine in range(3):
+            shows = partial(found.ask, machine, path=f"{PATH}/{first.json['id']}", **bearer("ada"))
+            assert eventually(lambda shows=shows: shows().status == 404)  # it remembers what it knew until then
