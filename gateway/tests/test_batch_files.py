@@ -14,7 +14,7 @@ from client_keys import key, write_keys
 from ir3de_gateway.stages.joined_status import join_batches, join_status
 from object_servers import ObjectServer, serving_objects
 from official_client import connect_as
-from running_gateway import QUESTIONS, Running
+from running_gateway import QUESTIONS, Running, running, served
 
 CHATS = {"endpoint": "/v1/chat/completions", "completion_window": "24h"}
 FORM_END = b"\r\n--"
@@ -264,3 +264,19 @@ def test_a_part_that_failed_as_a_whole_counts_as_failed() -> None:
     found = join_batches({"id": "x"}, parts, [2, 3])
     assert found.has_ended and found.fields["request_counts"] == {"total": 5, "completed": 2, "failed": 3}
     assert found.fields["errors"]["data"] == [fault]
+
+
+def test_a_part_stays_with_the_replica_that_has_it(tmp_path: Path) -> None:
+    server, able = ObjectServer(), {"capabilities": ["chat", "files", "batches"], "health": {"active": False}}
+    with served(server.app()) as url:
+        replicas = [{"base_url": f"{url}/{name}/v1", "name": name} for name in ("one", "two")]
+        law = {"replicas": replicas, "base_url": replicas[0]["base_url"], "model": "law-v1", **able}
+        with running(tmp_path, experts={"law": law}) as gateway:
+            found = (gateway, server)
+            file = put(found, line(1, QUESTIONS["law"]))
+            gateway.gateway.live.snapshot.experts["law"].replicas[0].set_drained(True)
+            batch = client(found).batches.create(input_file_id=file.id, **CHATS)  # type: ignore[arg-type]
+            assert client(found).batches.retrieve(batch.id).status == "validating"
+            assert {expert for expert, _ in server.asked} == {"one"}  # which has the file, though it is drained by now
+            put(found, line(1, QUESTIONS["law"]))
+            assert server.asked[-1] == ("two", "POST files")
