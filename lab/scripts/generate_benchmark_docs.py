@@ -68,7 +68,7 @@ def best_of(rows: list[dict[str, Any]], family: str, column: str) -> str:
 
 
 def summary_table(document: dict[str, Any], defaults: dict[str, Any]) -> list[str]:
-    """One line a router and one column a suite, for the README; the last line is what a fit chooses by itself."""
+    """One line a router and one column a suite; the last line is what a fit chooses by itself."""
     suites = {
         suite: accuracy_rows(document, suite) for suite in dict.fromkeys(row["suite"] for row in document["rows"])
     }
@@ -350,7 +350,7 @@ def big_table(document: dict[str, Any]) -> list[str]:
 
 
 def readme(text: str, documents: dict[str, dict[str, Any]]) -> str:
-    """The README with its table and its line on speed renewed."""
+    """The README with its line on speed renewed."""
     routing = documents["speed"]["figures"][0]["raw"]
     length, closed, bare = (routing[name] for name in ("mean_tokens", "route_us", "bare_fast_us"))
     if (default := routing.get("default_route_us")) is None:  # files of earlier versions have the closed form alone
@@ -361,8 +361,7 @@ def readme(text: str, documents: dict[str, dict[str, Any]]) -> str:
             f"A prompt of {length:.0f} tokens takes {default:.0f} µs end to end, and {closed:.0f} µs in closed form; "
         )
         line += f"the bare tokenizer call alone takes {bare:.0f} µs."
-    table = "\n".join(summary_table(documents["accuracy"], documents["defaults"]))
-    return renewed(renewed(text, "accuracy", table, "\n"), "speed", line)
+    return renewed(text, "speed", line)
 
 
 def main() -> int:
