@@ -11,6 +11,7 @@ import openai
 import pytest
 
 from client_keys import key, write_keys
+from ir3de_gateway.stages import joined_batches
 from ir3de_gateway.stages.joined_status import join_batches, join_status
 from object_servers import ObjectServer, serving_objects
 from official_client import connect_as
@@ -280,3 +281,16 @@ def test_a_part_stays_with_the_replica_that_has_it(tmp_path: Path) -> None:
             assert {expert for expert, _ in server.asked} == {"one"}  # which has the file, though it is drained by now
             put(found, line(1, QUESTIONS["law"]))
             assert server.asked[-1] == ("two", "POST files")
+
+
+def test_a_large_file_is_refused_if_it_would_be_routed(found: Found, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(joined_batches, "MAX_ROUTED_BYTES", 1 << 20)
+    long = QUESTIONS["law"] * 200
+    with pytest.raises(openai.APIStatusError, match="has at most 1 MB: split it") as caught:
+        put(found, *(line(number, long) for number in range(500)))
+    assert caught.value.status_code == 413 and found[1].seen == []
+    law = {"extra_headers": {"x-ir3de-allow": "law"}}
+    file = put(found, *(line(number, long, "law-v1") for number in range(500)), **law)
+    assert file.id.startswith("file-law")
+    monkeypatch.undo()
+    assert put(found, *(line(number, long) for number in range(500))).id.startswith("file-ir3de")  # from disk

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from itertools import count
-from mmap import ACCESS_COPY, mmap
+from mmap import ACCESS_COPY, ACCESS_READ, mmap
 from typing import IO, Any, NoReturn
 
 from starlette.types import Receive
@@ -114,6 +114,13 @@ class Upload:
         self._file.writelines(self._pieces)
         self._file.flush()
         self._pieces, self._unwritten_bytes = [], 0
+
+    def holds(self, pattern: re.Pattern[bytes]) -> bool:
+        """Whether the form has such bytes; a file on disk is not read into memory for that."""
+        if self._file is None:
+            return pattern.search(b"".join(self._pieces)) is not None
+        with mmap(self._file.fileno(), 0, access=ACCESS_READ) as mapped:
+            return pattern.search(mapped) is not None
 
     def read_parts(self) -> dict[str, bytes]:
         """The contents of the form's parts, by their names. It holds the whole form in memory."""

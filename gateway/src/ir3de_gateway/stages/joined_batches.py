@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from time import time
@@ -24,6 +25,9 @@ from ir3de_gateway.wire.formats import PassthroughFormat
 T = TypeVar("T")
 
 FILENAME = "batch.jsonl"
+MAX_ROUTED_BYTES = 64 << 20  # of a batch file, whose lines are held in memory while they are routed
+_batch_purpose = re.compile(rb'name="?purpose"?[^\r\n]*\r\n(?:[^\r\n]+\r\n)*\r\nbatch\s*\r\n')
+_routed_model = re.compile(rb'"model"\s*:\s*"(?:ir3de/)?auto"')
 
 
 async def answer_joined(
@@ -62,8 +66,14 @@ async def _split(accepted: Accepted, form: Upload, controls: Controls) -> Answer
     """Split an uploaded batch file by expert, and upload the parts. Other files are left to the expert."""
 
     def read(form: Upload) -> list[BatchLine]:
-        parts = form.read_parts()
-        return parse_lines(parts.get("file", b"")) if parts.get("purpose", b"").strip() == b"batch" else []
+        if not form.holds(_batch_purpose):
+            return []
+        if form.size > MAX_ROUTED_BYTES:
+            if form.holds(_routed_model):
+                message = f"a batch file that is routed has at most {MAX_ROUTED_BYTES >> 20} MB: split it into several"
+                raise ApiError(413, message, param="file")
+            return []
+        return parse_lines(form.read_parts().get("file", b""))
 
     lines = await offload(read, form)
     if not names_own_models(lines, accepted.snapshot):
