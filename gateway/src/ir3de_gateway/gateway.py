@@ -214,6 +214,8 @@ class Gateway:
                 await run_in_thread(self._drift.save)
         self.observer.close()
         await self.store.close()
+        if self.administration is not None:
+            self.administration.folder.close()
         if self._temporary_state is not None:
             self._temporary_state.cleanup()
 

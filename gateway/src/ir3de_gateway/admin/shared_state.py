@@ -69,6 +69,10 @@ class SharedStateFolder(StateFolder):
         self._stamp: object = None
         self._numbers: dict[str, int] = {}  # of the documents that are here
 
+    def close(self) -> None:
+        self._redis.close()
+        self._slow.close()
+
     def _ask(self, ask: Callable[[], T]) -> T:
         """What the store answers, or an `ArtifactError`."""
         try:

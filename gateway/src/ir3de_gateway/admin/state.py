@@ -174,6 +174,9 @@ class StateFolder:
         """A value that differs from one state to the next and is cheap to read."""
         return stamp(self.path / STATE)
 
+    def close(self) -> None:
+        """Give back what is open."""
+
     def fetch(self, name: str) -> None:
         """Bring a document of this folder up to date, where machines share it elsewhere."""
 

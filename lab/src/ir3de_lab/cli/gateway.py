@@ -162,10 +162,14 @@ def versions(before: Path, quick: bool, save: Path | None, out: Output) -> None:
 @click.option("--requests", type=click.IntRange(min=1), default=10_000, show_default=True, metavar="N")
 @click.option("--keys", "many", type=click.IntRange(min=1), default=20, show_default=True, metavar="N")
 @click.option("--workers", type=click.IntRange(min=1), default=2, show_default=True, help="Processes of the gateway.")
+@click.option("--machines", type=click.IntRange(min=1), default=1, show_default=True, help="Gateways, on one store.")
+@click.option("--store", default="", metavar="ADDRESS", help="A Redis or Valkey that counts: redis://127.0.0.1:6379/0.")
 @click.option("--seed", default=0, show_default=True, help="In which order the keys come.")
 @save_option
 @output_options
-def keys(requests: int, many: int, workers: int, seed: int, save: Path | None, out: Output) -> None:
+def keys(
+    requests: int, many: int, workers: int, machines: int, store: str, seed: int, save: Path | None, out: Output
+) -> None:
     """Whether limits of keys are exact, over several workers: no key beyond its limit, and none refused below it.
 
     For each kind of limit, all requests of all keys are sent at once, each on a connection of its own. Then keys send
@@ -175,12 +179,13 @@ def keys(requests: int, many: int, workers: int, seed: int, save: Path | None, o
     \b
     Example:
       ir3de bench keys --save results/keys.json
+      ir3de bench keys --machines 3 --store redis://127.0.0.1:6379/0 --save results/shared_keys.json
     """
     from dataclasses import asdict
 
     from ir3de_lab.benchmarks.gateway.key_limits import Plan, measure_key_limits
 
-    plan = Plan(requests=requests, keys=many, workers=workers, seed=seed)
+    plan = Plan(requests, many, workers, seed, machines, store)
     circumstances = describe_circumstances()
     with out.spinner(f"sending {requests:,} requests of {many} keys at once, against each kind of limit"):
         figures = [figure for kind in measure_key_limits(plan) for figure in kind.figures()]

@@ -224,4 +224,4 @@ def _find_others(client: Any, prefix: str) -> str:
 def name_keys(prefix: str, key: str) -> list[str]:
     """The names of what is stored of a client's key; KEYS of limits.lua. The braces keep them in one slot."""
     place = f"{prefix}:key:{{{hashlib.sha256(key.encode(errors='replace')).hexdigest()[:32]}}}"
-    return [f"{place}:{part}" for part in ("numbers", "leases", "reserved", "unrenewed", "experts", "alone")]
+    return [f"{place}:{part}" for part in ("numbers", "leases", "reserved", "unrenewed", "experts", "settled")]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
@@ -21,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 from ir3de_gateway.store.contract import StoreUnavailableError
 from ir3de_gateway.store.limits import Charge, FileLimits, KeyUsage, Limits, Rates, Rejection, Spending
 from ir3de_gateway.store.numbers import DamagedNumbersError
-from ir3de_gateway.store.shared.limits import AGAIN, ALONE, FIRST, RENEW_INTERVAL_S, RedisLimits
+from ir3de_gateway.store.shared.limits import RENEW_INTERVAL_S, RedisLimits, make_lease
 
 MAX_UNSETTLED = 100_000  # requests whose usage is in memory alone while the store is away
 LOCAL = "local "  # how the leases of requests begin that this worker admitted by itself
@@ -37,9 +36,10 @@ class Settlement(NamedTuple):
 
     key: str
     reserved: Charge
-    spent: Spending | None
-    instead: Charge | None
-    how: str
+    spent: Spending | None = None
+    instead: Charge | None = None
+    is_again: bool = False  # the store may have it already
+    is_cancelled: bool = False  # whether the store admitted it is unknown
 
 
 class SharedLimits:
@@ -60,17 +60,20 @@ class SharedLimits:
         return len(self._unsettled)
 
     async def admit(self, key: str, limits: Limits, *, spends: bool = True) -> Rejection | Charge:
-        task = self._start(self._redis.admit(key, limits, spends=spends))
+        lease, was_away = make_lease(), self._redis.is_away
+        task = self._start(self._redis.admit(key, limits, spends=spends, lease=lease))
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             task.add_done_callback(lambda done: self._abandon(key, done))
             raise
         except StoreUnavailableError:
+            if not was_away:
+                self._keep(Settlement(key, Charge(0, 0.0, 0, lease), is_cancelled=True))
             if not self._is_open:
                 raise
         found = self._alone.admit(key, self._reduce(limits), self._clock(), spends=spends)
-        return found if isinstance(found, Rejection) else found._replace(lease=LOCAL + os.urandom(8).hex())
+        return found if isinstance(found, Rejection) else found._replace(lease=LOCAL + make_lease())
 
     def _abandon(self, key: str, done: asyncio.Task[Any]) -> None:
         """End a request that was cancelled while it was admitted."""
@@ -105,24 +108,30 @@ class SharedLimits:
         if reserved.lease.startswith(LOCAL):
             own = self._reduce(limits)
             rates = self._alone.settle(key, own, reserved, spent, self._clock())
-            self._keep(Settlement(key, reserved._replace(tokens=0, cost=0.0), spent, instead, ALONE))
+            self._keep(Settlement(key, reserved, spent, instead))
             return rates
-        settlement = Settlement(key, reserved, spent, instead, FIRST)
+        settlement = Settlement(key, reserved, spent, instead)
         return await asyncio.shield(self._start(self._settle(limits, settlement)))
 
     async def _settle(self, limits: Limits, settlement: Settlement) -> Rates:
-        key, reserved, spent, instead, how = settlement
+        was_away = self._redis.is_away
         try:
-            return await self._redis.settle(key, limits, reserved, spent, instead=instead, how=how)
+            return await self._write(settlement, limits)
         except StoreUnavailableError:
-            self._keep(settlement._replace(how=AGAIN))  # the store may have it
+            self._keep(settlement._replace(is_again=not was_away))
             return NO_RATES
+
+    async def _write(self, settlement: Settlement, limits: Limits = NO_LIMITS) -> Rates:
+        key, reserved, spent, instead, is_again, is_cancelled = settlement
+        if is_cancelled:
+            await self._redis.cancel(key, reserved.lease)
+            return NO_RATES
+        return await self._redis.settle(key, limits, reserved, spent, instead=instead, is_again=is_again)
 
     def _keep(self, settlement: Settlement) -> None:
         self._unsettled.append(settlement)
         if len(self._unsettled) > MAX_UNSETTLED:
-            self._unsettled.popleft()
-            self.lost += 1
+            self.lost += not self._unsettled.popleft().is_cancelled
 
     async def read_rates(self, key: str, limits: Limits) -> Rates:
         try:
@@ -137,13 +146,14 @@ class SharedLimits:
         """Write what could not be written, and renew what is in flight. Call it every second."""
         while self._unsettled:
             settlement = self._unsettled[0]
-            key, reserved, spent, instead, how = settlement
             try:
-                await self._redis.settle(key, NO_LIMITS, reserved, spent, instead=instead, how=how)
+                await self._write(settlement)
             except DamagedNumbersError as error:
-                _log.error("what a request of the key '%s' took cannot be written: %s", key, error)
+                _log.error("what a request of the key '%s' took cannot be written: %s", settlement.key, error)
                 self.lost += 1
             except StoreUnavailableError:
+                if not self._redis.is_away or not settlement.is_again:
+                    self._unsettled[0] = settlement._replace(is_again=True)
                 return
             if self._unsettled and self._unsettled[0] is settlement:
                 self._unsettled.popleft()
@@ -163,5 +173,6 @@ class SharedLimits:
         with suppress(StoreUnavailableError):
             await self.tend()
         if self._unsettled:
-            self.lost += len(self._unsettled)
-            _log.error("the usage of %d requests was not written: the shared store is away", len(self._unsettled))
+            lost = sum(not one.is_cancelled for one in self._unsettled)
+            self.lost += lost
+            _log.error("the usage of %d requests was not written: the shared store is away", lost)

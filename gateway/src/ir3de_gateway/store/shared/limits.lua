@@ -1,11 +1,11 @@
 -- Limits and budgets of one key: each call is one atomic operation. It decides what `FileLimits` decides.
 --
 -- KEYS  1 numbers of the key, 2 leases in flight by their end, 3 what each lease has reserved, 4 the same of leases
---       that were not renewed, 5 totals by expert, 6 whether a charge of an outage was written
+--       that were not renewed, 5 totals by expert, 6 whether the lease is settled
 -- ARGV  1 operation, 2 moment or '' for the time of this server, 3 lease, then those of the operation
 -- The answer is: which limit rejects or '', the moment, requests in flight, the numbers as 8-byte doubles.
 
-local WINDOW_S, LEASE_S, KEPT_S, UNSETTLED_S = 60, 15, 62 * 86400, 86400
+local WINDOW_S, LEASE_S, KEPT_S, UNSETTLED_S, SETTLED_S = 60, 15, 62 * 86400, 86400, 120
 local DAY, DAY_REQUESTS, DAY_TOKENS, DAY_COST, MONTH, MONTH_REQUESTS, MONTH_TOKENS, MONTH_COST, ESTIMATED = 1, 2, 3, 4, 5, 6, 7, 8, 9
 local TOTALS_WIDTH, SECOND, REQUESTS, TOKENS, RESERVED_TOKENS, RESERVED_COST, WIDTH = 12, 13, 16, 76, 137, 138, 138
 
@@ -15,6 +15,7 @@ if not now then
   now = tonumber(time[1]) + tonumber(time[2]) / 1e6
 end
 local operation, lease = ARGV[1], ARGV[3]
+local is_local = string.sub(lease, 1, 6) == 'local ' -- admitted by a gateway while this store was away
 
 local function find_day(moment) return math.floor(moment / 86400) end
 
@@ -176,7 +177,7 @@ expire_leases()
 
 if operation == 'admit' then
   local spends, requests, tokens, concurrent = ARGV[4] == '1', tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
-  if redis.call('HEXISTS', KEYS[3], lease) == 1 then return answer('', is_dirty) end -- asked again after a lost answer
+  if redis.call('EXISTS', KEYS[6]) == 1 then return answer('', is_dirty) end -- it was cancelled, and comes late
   local rejected = spends and find_spent(tokens, tonumber(ARGV[8]), tonumber(ARGV[9])) or ''
   if rejected == '' and requests and sum_minute(REQUESTS) >= requests then rejected = 'requests_per_minute' end
   if rejected == '' and concurrent and redis.call('ZCARD', KEYS[2]) >= concurrent then rejected = 'concurrent' end
@@ -190,6 +191,7 @@ end
 
 if operation == 'reserve' then
   local tokens, cost, since = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+  if redis.call('EXISTS', KEYS[6]) == 1 then return answer('', is_dirty) end -- it was settled, and this comes late
   local found = redis.call('HGET', KEYS[3], lease) or revive(lease) or ''
   local _, _, _, state = read_lease(found)
   if state == 'reserved' then return answer('', true) end
@@ -205,23 +207,43 @@ if operation == 'reserve' then
   return answer(rejected, true)
 end
 
+local function take() -- the lease, which ends; what it has reserved
+  local found = redis.call('HGET', KEYS[3], lease)
+  if found then
+    local tokens, cost = read_lease(found)
+    release(tokens, cost)
+  else
+    found = redis.call('HGET', KEYS[4], lease)
+  end
+  redis.call('HDEL', KEYS[3], lease)
+  redis.call('HDEL', KEYS[4], lease)
+  redis.call('ZREM', KEYS[2], lease)
+  return found
+end
+
+if operation == 'cancel' then -- whether it was admitted is unknown to the gateway
+  redis.call('SET', KEYS[6], '1', 'EX', SETTLED_S)
+  local found = take()
+  if found then
+    local _, _, since = read_lease(found)
+    cancel_request(since)
+  end
+  return answer('', true)
+end
+
 if operation == 'settle' then
   local is_spent, tokens, cost = ARGV[4] == '1', tonumber(ARGV[5]), tonumber(ARGV[6])
   local is_estimated, expert, is_instead = ARGV[7] == '1', ARGV[8], ARGV[9] == '1'
   local before_tokens, before_cost, before_since = tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
-  local how = ARGV[13] -- 'first' time, 'again' after a lost answer, or 'alone': admitted while this store was away
-  if how == 'alone' then
-    if not redis.call('SET', KEYS[6], '1', 'NX', 'EX', UNSETTLED_S) then return answer('', true) end
-    add_request()
-  else
-    local found = redis.call('HGET', KEYS[3], lease)
-    if found then
-      local held_tokens, held_cost = read_lease(found)
-      release(held_tokens, held_cost)
-    end
-    local was_held = redis.call('HDEL', KEYS[3], lease) + redis.call('HDEL', KEYS[4], lease)
-    redis.call('ZREM', KEYS[2], lease)
-    if was_held == 0 and how == 'again' then return answer('', true) end -- it was settled before
+  local is_again = ARGV[13] == '1' -- the answer to the first time was lost
+  if redis.call('EXISTS', KEYS[6]) == 1 then return answer('', is_dirty) end
+  local found = take()
+  if not found and is_again and not is_local then return answer('', true) end -- it was settled before
+  redis.call('SET', KEYS[6], '1', 'EX', is_local and UNSETTLED_S or SETTLED_S)
+  if not found then add_request() end -- this store was away, or has lost it
+  if not is_instead then
+    before_tokens, before_cost = 0, 0
+    if found then before_tokens, before_cost, before_since = read_lease(found) end
   end
   add(tokens - before_tokens, cost - before_cost, before_since, is_estimated)
   if is_spent then

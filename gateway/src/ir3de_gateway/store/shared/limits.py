@@ -33,8 +33,6 @@ SCRIPT = "limits.lua"
 RENEW_INTERVAL_S = 5.0  # a lease lasts three times as long
 MAX_RENEWED = 1_000  # leases of one key in one call
 
-FIRST, AGAIN, ALONE = "first", "again", "alone"  # how a request is settled: see limits.lua
-
 
 class Answer:
     """The numbers of a key, as the store has them after an operation."""
@@ -59,8 +57,12 @@ class RedisLimits:
         self._connection, self._clock = connection, clock
         self.held: dict[str, dict[str, None]] = {}  # leases by their keys, to be renewed
 
-    async def admit(self, key: str, limits: Limits, *, spends: bool = True) -> Rejection | Charge:
-        lease = os.urandom(8).hex()
+    @property
+    def is_away(self) -> bool:
+        return self._connection.is_away
+
+    async def admit(self, key: str, limits: Limits, *, spends: bool = True, lease: str = "") -> Rejection | Charge:
+        lease = lease or make_lease()
         found = await self._run(key, "admit", lease, int(spends), *_write_limits(limits))
         if found.rejected:
             rejection = find_rejection(found.usage, found, limits, spends=spends)
@@ -85,12 +87,24 @@ class RedisLimits:
         spent: Spending | None,
         *,
         instead: Charge | None = None,
-        how: str = FIRST,
+        is_again: bool = False,
     ) -> Rates:
         self.forget(key, reserved.lease)
         before = reserved if instead is None or spent is None else instead
-        arguments = [*_write_spent(spent), int(before is instead), before.tokens, repr(before.cost), before.since, how]
+        arguments = [
+            *_write_spent(spent),
+            int(before is instead),
+            before.tokens,
+            repr(before.cost),
+            before.since,
+            int(is_again),
+        ]
         return find_rates((await self._run(key, "settle", reserved.lease, *arguments)).usage, limits)
+
+    async def cancel(self, key: str, lease: str) -> None:
+        """End a request of which it is unknown whether it was admitted."""
+        self.forget(key, lease)
+        await self._run(key, "cancel", lease)
 
     def forget(self, key: str, lease: str) -> None:
         """No longer renew a lease."""
@@ -117,15 +131,20 @@ class RedisLimits:
         return KeyUsage(found.usage, int(found.sum(IN_FLIGHT)), by_expert)
 
     async def _run(self, key: str, operation: str, lease: str, *arguments: Any) -> Answer:
-        *names, alone = name_keys(self._connection.prefix, key)
+        *names, settled = name_keys(self._connection.prefix, key)
         moment = "" if self._clock is None else repr(self._clock())
         try:
             found = await self._connection.run(
-                SCRIPT, [*names, f"{alone}:{lease}"], [operation, moment, lease, *arguments]
+                SCRIPT, [*names, f"{settled}:{lease}"], [operation, moment, lease, *arguments]
             )
         except ForeignContentError as error:
             raise DamagedNumbersError(str(error)) from error
         return Answer(found)
+
+
+def make_lease() -> str:
+    """A name for a request."""
+    return os.urandom(8).hex()
 
 
 def _write_limits(limits: Limits) -> list[str]:

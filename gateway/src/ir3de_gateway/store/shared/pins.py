@@ -15,6 +15,7 @@ from ir3de_gateway.store.pins import MAX_UNWRITTEN, hash_name
 from ir3de_gateway.store.shared.connection import ForeignContentError, StoreConnection
 
 MAX_RECENT = 10_000  # pins that a worker remembers for an outage
+MAX_UNWRITTEN_CHARS = 64_000_000  # of values that wait for the store
 MAX_RECENT_CHARS = 1_000  # of a value; longer ones, such as responses, are remembered only until they are written
 
 
@@ -41,9 +42,9 @@ class SharedPins:
             except ForeignContentError:
                 return None
             else:
-                value = None if found is None else str(found.decode())
+                value = None if found is None else str(found.decode(errors="replace"))
                 if value is None:
-                    self._recent.pop(place, None)
+                    self._forget(place)
                 elif place not in self._recent and len(value) <= MAX_RECENT_CHARS:
                     self._remember(place, value, self._clock() + self._ttl)
                 return value
@@ -54,14 +55,22 @@ class SharedPins:
         place, lasts = self._name(name), self._ttl if seconds is None else seconds
         self._remember(place, value, self._clock() + lasts)
         self._unwritten[place] = None
-        await asyncio.shield(asyncio.ensure_future(self._write(place)))
+        is_written = await asyncio.shield(asyncio.ensure_future(self._write(place)))
+        if not is_written and len(value) > MAX_RECENT_CHARS and self._count_unwritten() > MAX_UNWRITTEN_CHARS:
+            self._forget(place)
+
+    def _count_unwritten(self) -> int:
+        return sum(len(self._recent[place][0]) for place in self._unwritten)
+
+    def _forget(self, place: str) -> None:
+        self._recent.pop(place, None)
+        self._unwritten.pop(place, None)
 
     def _remember(self, place: str, value: str, until: float) -> None:
         self._recent[place] = value, until
         self._recent.move_to_end(place)
         if len(self._recent) > MAX_RECENT:
-            old, _ = self._recent.popitem(last=False)
-            self._unwritten.pop(old, None)
+            self._forget(next(iter(self._recent)))
 
     async def _write(self, place: str) -> bool:
         """Write a pin; whether the store has it now."""
@@ -84,12 +93,12 @@ class SharedPins:
         place = self._name(name)
         if place in self._unwritten:
             return None
-        self._recent.pop(place, None)
+        self._forget(place)
         try:
             found = await self._connection.do("GETDEL", place, writes=True)
         except (StoreUnavailableError, ForeignContentError):
             return None
-        return None if found is None else str(found.decode())
+        return None if found is None else str(found.decode(errors="replace"))
 
     async def tidy(self) -> None:
         """Write the rest."""

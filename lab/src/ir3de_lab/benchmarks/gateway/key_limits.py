@@ -17,8 +17,10 @@ import tempfile
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import cycle
 from pathlib import Path
 from time import perf_counter
 from typing import Any, cast
@@ -59,6 +61,8 @@ class Plan:
     keys: int = 20
     workers: int = 2
     seed: int = 0
+    machines: int = 1  # gateways, which share the store
+    store: str = ""  # its address; empty for the embedded one
 
     @property
     def each(self) -> int:
@@ -154,8 +158,9 @@ class Kind:
 class Measurement:
     """The clients, and what they find."""
 
-    def __init__(self, plan: Plan, experts: Experts, port: int) -> None:
-        self.plan, self.experts, self.port = plan, experts, port
+    def __init__(self, plan: Plan, experts: Experts, ports: list[int]) -> None:
+        self.plan, self.experts, self.port = plan, experts, ports[0]
+        self._ports = cycle(ports)  # clients come to each machine in turn
         self._dice = random.Random(plan.seed)
 
     async def run(self) -> list[Kind]:
@@ -240,7 +245,7 @@ class Measurement:
         return found
 
     async def _repeat(self, name: str, rounds: int, found: Kind) -> None:
-        client = await Client.connect(self.port)
+        client = await Client.connect(next(self._ports))
         for _ in range(rounds):
             answer = await self._ask(client, name)
             found.answers.setdefault(name, Counter())[answer.status] += 1
@@ -254,7 +259,7 @@ class Measurement:
 
         async def send(number: int) -> None:
             name = name_key(f"{kind}-turns", number)
-            client, counted = await Client.connect(self.port), found.answers.setdefault(name, Counter())
+            client, counted = await Client.connect(next(self._ports)), found.answers.setdefault(name, Counter())
             while not counted[429] and counted[200] < plan.each + 100:
                 answer = await self._ask(client, name, LOOSE_TOKENS)
                 counted[answer.status] += 1
@@ -270,7 +275,7 @@ class Measurement:
         clients: list[Client] = []
         while len(clients) < many:
             more = min(CONNECTING, many - len(clients))
-            clients += await asyncio.gather(*(Client.connect(self.port) for _ in range(more)))
+            clients += await asyncio.gather(*(Client.connect(next(self._ports)) for _ in range(more)))
         return clients
 
     def _ask(self, client: Client, name: str, answer_tokens: int = ANSWER_TOKENS) -> asyncio.Future[Answer]:
@@ -314,34 +319,42 @@ async def _measure(plan: Plan, folder: Path) -> list[Kind]:
     file = folder / "keys.yaml"
     file.write_text(json.dumps({"keys": build_keys(plan, ANSWER_TOKENS)}), encoding="utf-8")
 
-    def edit(config: dict[str, Any]) -> None:
+    def edit(config: dict[str, Any], machine: Path) -> None:
+        if plan.store:
+            prefix = f"ir3de-bench-{os.getpid()}"
+            config["state"] = {"store": plan.store, "prefix": prefix, "folder": str(machine / "state"), "timeout": 30}
         config["server"] |= {"keys_file": str(file), "limits": {"header_seconds": 600.0}}
         price = {"output_per_1m": 1e6 * ANSWER_COST / ANSWER_TOKENS}
         for expert in config["experts"]:
             expert |= {"price": price, "concurrency": {"limit": 50_000, "queue": 50_000, "wait": 600.0}}
 
     timeouts = {"first_token": PATIENCE_S * 2, "total": PATIENCE_S * 4}
-    opened = processes.gateway(
-        folder, port, env={"IR3DE_ADMIN_TOKEN": ADMIN_TOKEN}, edit=edit, workers=plan.workers, timeouts=timeouts
-    )
-    gateway = await asyncio.to_thread(opened.__enter__)
+    options: dict[str, Any] = {"env": {"IR3DE_ADMIN_TOKEN": ADMIN_TOKEN}, "workers": plan.workers, "timeouts": timeouts}
+    opened = ExitStack()
     try:
-        for pid in gateway.tree:  # the workers are to run at the same time
+        gateways = []
+        for machine in (folder / f"machine-{number}" for number in range(plan.machines)):
+            machine.mkdir()
+            started = processes.gateway(machine, port, edit=partial(edit, machine=machine), **options)
+            gateways.append(await asyncio.to_thread(opened.enter_context, started))
+        for pid in (pid for gateway in gateways for pid in gateway.tree):  # the workers are to run at the same time
             with suppress(OSError, AttributeError):
                 os.sched_setaffinity(pid, range(os.cpu_count() or 1))
-        measurement = Measurement(plan, experts, gateway.port)
+        measurement = Measurement(plan, experts, [gateway.port for gateway in gateways])
         tokens = await measurement.calibrate()
         file.with_suffix(".new").write_text(json.dumps({"keys": build_keys(plan, tokens)}), encoding="utf-8")
         file.with_suffix(".new").replace(file)
         await asyncio.sleep(3)  # until both workers have read it
         return await measurement.run()
     finally:
-        await asyncio.to_thread(opened.__exit__, None, None, None)
+        await asyncio.to_thread(opened.close)
         upstream.close()
 
 
 def measure_key_limits(plan: Plan) -> list[Kind]:
     """Everything, on loopback; it ends by itself."""
+    if plan.machines > 1 and not plan.store:
+        raise InputError("gateways of several machines share no limits without a store: name one with --store")
     processes.require_extra()
     most = processes.raise_file_limit()
     if plan.requests * 3 // 2 > most:
