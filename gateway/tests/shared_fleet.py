@@ -39,7 +39,13 @@ class Fleet:
 
 @contextmanager
 def fleet(
-    folder: Path, store: RedisProcess, *keys: Any, state: Any = None, url: str = "", **changes: Any
+    folder: Path,
+    store: RedisProcess,
+    *keys: Any,
+    state: Any = None,
+    url: str = "",
+    has_journals: bool = False,
+    **changes: Any,
 ) -> Iterator[Fleet]:
     """Three gateways."""
     save_small_router(folder / "router")
@@ -51,7 +57,8 @@ def fleet(
         for number in range(3):
             own = {"store": url or store.url, "folder": str(folder / f"machine-{number}"), **(state or {})}
             server = {"keys_file": str(file)} if keys else {}
-            config = config_for(experts, folder / "router", state=own, server=server, **changes)
+            journal = {"feedback": {"folder": str(folder / f"journal-{number}")}} if has_journals else {}
+            config = config_for(experts, folder / "router", state=own, server=server, **journal, **changes)
             gateways.append(Gateway.open(config))
             urls.append(stack.enter_context(served(create_app(gateways[-1]))))
         yield Fleet(urls, gateways, upstream, store)

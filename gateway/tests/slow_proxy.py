@@ -35,15 +35,22 @@ class SlowProxy:
         self.port = server.sockets[0].getsockname()[1]
         self._is_ready.set()
         self._loop.run_forever()
-        for task in asyncio.all_tasks(self._loop):
-            task.cancel()
         server.close()
-        self._loop.run_until_complete(asyncio.sleep(0))
+        tasks = asyncio.all_tasks(self._loop)
+        for task in tasks:
+            task.cancel()
+        self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        self._loop.run_until_complete(asyncio.sleep(0.05))  # transports close
+        self._loop.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):
             theirs, to_them = await asyncio.open_connection("127.0.0.1", self.target)
-            await asyncio.gather(self._pass(reader, to_them, self.delay_s), self._pass(theirs, writer, 0.0))
+            try:
+                await asyncio.gather(self._pass(reader, to_them, self.delay_s), self._pass(theirs, writer, 0.0))
+            finally:
+                to_them.close()
+                writer.close()
 
     async def _pass(self, source: asyncio.StreamReader, target: asyncio.StreamWriter, delay_s: float) -> None:
         with suppress(OSError):
@@ -53,7 +60,7 @@ class SlowProxy:
                     await asyncio.sleep(0.01)
                 target.write(piece)
                 await target.drain()
-        target.close()
+        target.close()  # the other side may still have something to send
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from ir3de_gateway.config.document import Config
 from ir3de_gateway.config.prices import apply_price_file
 from ir3de_gateway.experts.snapshot import HealthChecker, LiveSnapshot, Snapshot
 from ir3de_gateway.feedback.drift_watch import LOOK_INTERVAL_S, DriftWatch
+from ir3de_gateway.feedback.mailbox import DELIVER_INTERVAL_S, Mailbox
 from ir3de_gateway.feedback.writer import JournalWriter, check_folder
 from ir3de_gateway.hooks.runner import HookRunner, load_hooks
 from ir3de_gateway.keys.key_changes import NO_CHANGES
@@ -84,6 +85,7 @@ class Gateway:
         self._cache: AnswerCache | None = None
         self._journal: JournalWriter | None = None
         self._drift: DriftWatch | None = None
+        self._mailbox: Mailbox | None = None
         self.session_headers = tuple(name.lower().encode() for name in pinning.headers)
 
     @classmethod
@@ -161,6 +163,20 @@ class Gateway:
             journal = self._journal = JournalWriter(config, self.observer.metrics.journal.count_lost)
         return journal
 
+    def get_mailbox(self) -> Mailbox | None:
+        """The way to the journals of other machines; None if there are none, or this one keeps no journal."""
+        folder = self.live.snapshot.config.feedback.folder
+        if self.store.shared is None or folder is None:
+            return None
+        if self._mailbox is None or self._mailbox.folder != folder:
+            self._mailbox = Mailbox(self.store.shared.connection, folder)
+        return self._mailbox
+
+    async def _deliver_feedback(self) -> None:
+        journal, mailbox = self.get_journal(), self.get_mailbox()
+        if journal is not None and mailbox is not None and self.is_first():
+            await mailbox.deliver(journal)
+
     async def _delete_old(self) -> None:
         if (journal := self.get_journal()) is not None:
             await run_in_thread(journal.delete_old)
@@ -186,7 +202,8 @@ class Gateway:
         self._background = [asyncio.create_task(one) for one in (tidying, deleting, watching, checker.run())]
         if self.store.shared is not None:
             tending = repeat(self.store.shared.tend, lambda: TEND_INTERVAL_S)
-            self._background.append(asyncio.create_task(tending))
+            delivering = repeat(self._deliver_feedback, lambda: DELIVER_INTERVAL_S)
+            self._background += [asyncio.create_task(one) for one in (tending, delivering)]
         if self.administration is not None:
             self._background.append(asyncio.create_task(self.administration.follow()))
             judge = TrialJudge(self.administration, self.observer.metrics.candidate)

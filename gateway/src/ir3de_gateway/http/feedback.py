@@ -24,9 +24,11 @@ from ir3de_gateway.config.experts import Part
 from ir3de_gateway.config.findings import suggest_name
 from ir3de_gateway.requests.client import read_body
 from ir3de_gateway.requests.json_body import read_json
+from ir3de_gateway.store.contract import StoreUnavailableError
 
 if TYPE_CHECKING:
     from ir3de.traffic import TrafficRecord
+    from ir3de_gateway.feedback.mailbox import Pointer
     from ir3de_gateway.feedback.writer import JournalWriter
     from ir3de_gateway.gateway import Gateway
     from ir3de_gateway.keys.client_key import ClientKey
@@ -94,6 +96,10 @@ async def put_feedback(request: Request) -> Response:
     except InputError as error:
         raise ApiError(400, str(error), "invalid_field") from None
     named = given.request_id or given.response_id or ""
+    if (elsewhere := await _find_elsewhere(gateway, journal, named, caller)) is not None:
+        await _send(gateway, elsewhere, feedback, caller)
+        shown = {**_describe(elsewhere, feedback), "pending": True}
+        return JSONResponse(shown, 202, headers=NO_STORE)
     found = await _find(journal, named, caller)
     await _work(journal.put_feedback, found.id, feedback, found.key)
     has = {"expert": feedback.expert is not None, "score": feedback.score is not None, "comment": feedback.comment}
@@ -103,8 +109,12 @@ async def put_feedback(request: Request) -> Response:
 
 async def show_feedback(request: Request) -> Response:
     """The caller's feedback on a request; with the admin token, everybody's."""
-    journal, caller = _require_journal(request), _identify(request)
-    found = await _find(journal, request.path_params["id"], caller)
+    gateway, journal, caller = _get_gateway(request), _require_journal(request), _identify(request)
+    named = request.path_params["id"]
+    if await _find_elsewhere(gateway, journal, named, caller) is not None:
+        message = f"another machine answered the request {named[:200]!r}, and has its feedback: ask that one"
+        raise ApiError(409, message, "other_machine")
+    found = await _find(journal, named, caller)
     shown = [one for one in found.feedback if caller.key is None or one.author == caller.author]
     data = [_describe(found, one) for one in shown]
     facts = {"request_id": found.id, "decided": found.decided, "served": found.served, "time": found.time}
@@ -114,7 +124,12 @@ async def show_feedback(request: Request) -> Response:
 async def delete_feedback(request: Request) -> Response:
     """Delete the caller's feedback on a request. Deleted twice, it is still deleted."""
     gateway, journal, caller = _get_gateway(request), _require_journal(request), _identify(request)
-    found = await _find(journal, request.path_params["id"], caller)
+    named = request.path_params["id"]
+    if (elsewhere := await _find_elsewhere(gateway, journal, named, caller)) is not None:
+        await _send(gateway, elsewhere, None, caller)
+        content = {"object": "feedback", "request_id": elsewhere.id, "author": caller.author, "pending": True}
+        return JSONResponse(content, 202, headers=NO_STORE)
+    found = await _find(journal, named, caller)
     if await _work(journal.delete_feedback, found.id, caller.author, found.key):
         gateway.observer.metrics.journal.count_feedback("deleted")
     content = {"object": "feedback", "request_id": found.id, "author": caller.author, "deleted": True}
@@ -151,6 +166,23 @@ def _check_expert(given: str | None, known: list[str]) -> None:
         raise ApiError(400, message, "unknown_expert", "expert")
 
 
+async def _find_elsewhere(gateway: Gateway, journal: JournalWriter, named: str, caller: Caller) -> Pointer | None:
+    """The machine that answered a request, if it is not this one."""
+    if (mailbox := gateway.get_mailbox()) is None or await _work(journal.find, named, caller.key) is not None:
+        return None
+    return await mailbox.find(named, caller.key)
+
+
+async def _send(gateway: Gateway, pointer: Pointer, feedback: Feedback | None, caller: Caller) -> None:
+    mailbox = gateway.get_mailbox()
+    assert mailbox is not None
+    try:
+        await mailbox.send(pointer, feedback, caller.author)
+    except StoreUnavailableError:
+        message = "feedback cannot be passed on to the machine that answered, because the store does not answer"
+        raise ApiError(503, f"{message}: retry in a moment", "state_unavailable", retry_after=1.0) from None
+
+
 async def _find(journal: JournalWriter, named: str, caller: Caller) -> TrafficRecord:
     """The request, or an `ApiError`. One that another worker answered, or that a hook still sees, is there soon."""
     until = asyncio.get_running_loop().time() + WRITE_WAIT_S
@@ -178,7 +210,7 @@ async def _work(function: Callable[..., T], *arguments: Any) -> T:
         raise ApiError(503, message, "journal_unusable", retry_after=RETRY_S) from None
 
 
-def _describe(found: TrafficRecord, feedback: Feedback) -> dict[str, Any]:
+def _describe(found: TrafficRecord | Pointer, feedback: Feedback) -> dict[str, Any]:
     return {
         "object": "feedback",
         "request_id": found.id,

@@ -101,6 +101,8 @@ async def finish(accepted: Accepted) -> None:
             await accepted.lease.close()  # which fills in what it took
     finally:
         record_end(accepted)
+    if (mailbox := accepted.gateway.get_mailbox()) is not None and _is_kept(accepted):
+        await mailbox.note(accepted.progress.record)
 
 
 def record_end(accepted: Accepted) -> None:
@@ -116,11 +118,17 @@ def record_end(accepted: Accepted) -> None:
         price = expert.config.price
         record.cost = price.compute_cost(prompt or 0, answer or 0, cached or 0) if expert.has_price else 0.0
     accepted.gateway.observer.observe(record)
-    if accepted.snapshot.keeps_journal and record.decision is not None and accepted.wire.is_sampled:
+    if _is_kept(accepted):
         keep_record(accepted)
     if accepted.trace is not None:
         accepted.trace.finish(record, None if expert is None else expert.config, usage)
     progress.relay = None  # one that counts refers to the request, which would keep its router until a collection
+
+
+def _is_kept(accepted: Accepted) -> bool:
+    """Whether the journal gets the request: it was routed."""
+    keeps_journal = accepted.snapshot.keeps_journal
+    return keeps_journal and accepted.progress.record.decision is not None and accepted.wire.is_sampled
 
 
 def keep_record(accepted: Accepted) -> None:

@@ -12,6 +12,7 @@ request reads them several times. Changes of /admin, drained replicas among them
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,8 +61,9 @@ class SharedStore:
     async def tend(self) -> None:
         """Ask whether a store that was away is back; write what could not be written; renew what is in flight."""
         if await self.connection.check():
-            if self.limits is not None:
-                await self.limits.tend()
+            with suppress(StoreUnavailableError):  # then it is logged, and tried again
+                if self.limits is not None:
+                    await self.limits.tend()
             await self.pins.tidy()
 
 

@@ -6,6 +6,7 @@ back, so that requests do not wait for it.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 from collections import Counter
@@ -21,7 +22,7 @@ from ir3de.serving import name_extra
 from ir3de_gateway.store.contract import StoreUnavailableError
 
 FORMAT = "ir3de 1"
-MAX_CONNECTIONS = 128  # of one worker
+MAX_CONNECTIONS = 64  # of one worker
 MAX_SCANNED, SCANNED_AT_ONCE = 100_000, 1_000  # keys of others that are looked at before the first use
 WARN_INTERVAL_S = 60.0
 
@@ -72,10 +73,7 @@ def create_client(url: str, timeout_s: float, *, is_async: bool) -> Any:
             return module.RedisCluster.from_url(plain, **options)
         options["retry"] = (redis.asyncio.retry if is_async else redis.retry).Retry(redis.backoff.NoBackoff(), 0)
         if is_async:
-            pool = module.BlockingConnectionPool.from_url(
-                plain, max_connections=MAX_CONNECTIONS, timeout=timeout_s, **options
-            )
-            return module.Redis.from_pool(pool)
+            return module.Redis.from_pool(module.ConnectionPool.from_url(plain, **options))
         return module.Redis.from_url(plain, **options)
     except ValueError as error:
         raise InputError(f"state.store {hide_password(url)!r} is not the address of a store: {error}") from error
@@ -89,6 +87,8 @@ class StoreConnection:
         self._redis = create_client(url, timeout_s, is_async=True)
         self._errors = import_redis().exceptions
         self._scripts: dict[str, Any] = {}
+        self._places = asyncio.Semaphore(MAX_CONNECTIONS)  # a gateway that is busy waits; its store is not away
+        self._check: asyncio.Task[bool] | None = None
         self.is_away, self.is_writable = False, True
         self.failures: Counter[str] = Counter()  # by kind: away, full, refused
         self._warn_at = 0.0
@@ -109,16 +109,35 @@ class StoreConnection:
         return await self._ask(lambda: self._redis.execute_command(*command), writes=writes)
 
     async def _ask(self, ask: Any, *, writes: bool) -> Any:
-        if self.is_away:
-            raise StoreUnavailableError("the shared store is away")
-        try:
-            found = await ask()
-        except (self._errors.RedisError, OSError) as error:
-            raise self._note(error) from error
+        async with self._places:
+            if self.is_away:
+                raise StoreUnavailableError("the shared store is away")
+            try:
+                found = await self._ask_twice(ask)
+            except (self._errors.RedisError, OSError) as error:
+                raise self._note(error) from error
         if writes and not self.is_writable:
             self.is_writable = True
             _log.warning("the shared store %s can be written again", self.shown)
         return found
+
+    async def _ask_twice(self, ask: Any) -> Any:
+        """A connection may have ended because the store was restarted, or the event loop was busy for long."""
+        try:
+            return await ask()
+        except (self._errors.ConnectionError, self._errors.TimeoutError, OSError):
+            if self._check is None or self._check.done():
+                self._check = asyncio.create_task(self._is_there())
+            if not await asyncio.shield(self._check):
+                raise
+        return await ask()
+
+    async def _is_there(self) -> bool:
+        try:
+            await self._redis.execute_command("PING")
+        except (self._errors.RedisError, OSError):
+            return False
+        return True
 
     def _note(self, error: Exception) -> Exception:
         """Note a failure; the error to raise for it."""
@@ -142,9 +161,7 @@ class StoreConnection:
     async def check(self) -> bool:
         """Ask a store that is away whether it is back; whether it is here."""
         if self.is_away:
-            try:
-                await self._redis.execute_command("PING")
-            except (self._errors.RedisError, OSError):
+            if not await self._is_there():
                 self.failures["away"] += 1
                 return False
             self.is_away, self._warn_at = False, 0.0

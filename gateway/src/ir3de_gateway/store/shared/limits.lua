@@ -177,7 +177,8 @@ expire_leases()
 
 if operation == 'admit' then
   local spends, requests, tokens, concurrent = ARGV[4] == '1', tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
-  if redis.call('EXISTS', KEYS[6]) == 1 then return answer('', is_dirty) end -- it was cancelled, and comes late
+  local is_known = redis.call('HEXISTS', KEYS[3], lease) == 1 or redis.call('EXISTS', KEYS[6]) == 1
+  if is_known then return answer('', is_dirty) end -- it was sent again, or cancelled before it came
   local rejected = spends and find_spent(tokens, tonumber(ARGV[8]), tonumber(ARGV[9])) or ''
   if rejected == '' and requests and sum_minute(REQUESTS) >= requests then rejected = 'requests_per_minute' end
   if rejected == '' and concurrent and redis.call('ZCARD', KEYS[2]) >= concurrent then rejected = 'concurrent' end

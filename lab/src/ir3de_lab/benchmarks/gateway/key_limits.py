@@ -328,7 +328,7 @@ async def _measure(plan: Plan, folder: Path) -> list[Kind]:
         for expert in config["experts"]:
             expert |= {"price": price, "concurrency": {"limit": 50_000, "queue": 50_000, "wait": 600.0}}
 
-    timeouts = {"first_token": PATIENCE_S * 2, "total": PATIENCE_S * 4}
+    timeouts = {"connect": PATIENCE_S, "first_token": PATIENCE_S * 2, "total": PATIENCE_S * 4}
     options: dict[str, Any] = {"env": {"IR3DE_ADMIN_TOKEN": ADMIN_TOKEN}, "workers": plan.workers, "timeouts": timeouts}
     opened = ExitStack()
     try:
