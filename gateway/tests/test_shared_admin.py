@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -91,6 +93,9 @@ def test_versions_are_rolled_back_through_any_machine_and_a_new_machine_has_them
         back = found.ask(2, {"why": "worse"}, "/admin/router/rollback", **ROOT)
         assert back.status == 200, back.body
         assert eventually(lambda: digests(found) == {first})
+        command = [sys.executable, "-m", "ir3de", "router", "rollback", str(tmp_path / "machine-0")]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 1 and "roll back with POST /admin/router/rollback" in done.stderr
     for folder in tmp_path.glob("machine-*"):  # as new machines have
         shutil.rmtree(folder)
     with administered(tmp_path, store, monkeypatch) as found:

@@ -220,11 +220,11 @@ def test_what_a_dead_gateway_had_in_flight_ends_and_what_it_reserved_stays_charg
         assert isinstance(first, Charge) and isinstance(second, Charge)
         await dead.reserve("ada", limits, first._replace(tokens=10, cost=2.0))
         assert isinstance(await alive.admit("ada", limits), Rejection)
-        clock.now += 10
+        clock.now += 20
         await dead.renew()
-        clock.now += 10
+        clock.now += 20
         assert isinstance(await alive.admit("ada", limits), Rejection)  # it was renewed
-        clock.now += 10
+        clock.now += 20
         found = await alive.admit("ada", limits)
         assert isinstance(found, Charge)
         usage, in_flight, _ = await alive.read_usage("ada")

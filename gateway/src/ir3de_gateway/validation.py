@@ -25,7 +25,9 @@ from ir3de_gateway.hooks.hook import load_function
 from ir3de_gateway.keys.keys_file import check_keys_file
 from ir3de_gateway.keys.registry import list_environment_keys
 from ir3de_gateway.stages.accept import is_loopback
+from ir3de_gateway.store.contract import StoreUnavailableError
 from ir3de_gateway.store.limits import check_usage_files
+from ir3de_gateway.store.shared.connection import check_store
 from ir3de_gateway.telemetry.logs import STANDARD_OUTPUT, explain_unwritable
 from ir3de_gateway.translation.translation import ANTHROPIC_VERSION
 
@@ -93,7 +95,7 @@ def check_config(
         findings.append(Finding("error", "router.path", str(error)))
     findings += [*check_consistency(config, router), *check_usage(config, path)]
     if is_dry_run:  # workers load the hooks themselves, and use what they can of the folder
-        findings += [*_check_hooks(config), *check_state_folder(config, path)]
+        findings += [*_check_hooks(config), *check_state_folder(config, path), *check_store_address(config)]
     return CheckedConfig(config, router, findings).with_lines(path)
 
 
@@ -211,6 +213,19 @@ def check_state_folder(config: Config, path: Path | None) -> list[Finding]:
     lost = "changes made through /admin, pins and what keys have used end with the gateway"
     alone = ", and each worker counts keys alone" if config.server.workers > 1 and config.server.keys_file else ""
     return [Finding("warning", "state", f"{where} cannot be written: {lost}{alone}")]
+
+
+def check_store_address(config: Config) -> list[Finding]:
+    """An error if the shared store cannot be used; a warning if it does not answer now."""
+    if (shared := config.shared_state) is None:
+        return []
+    try:
+        check_store(shared.read_address(), shared.prefix, shared.timeout)
+    except InputError as error:
+        return [Finding("error", "state.store", str(error))]
+    except StoreUnavailableError as error:
+        return [Finding("warning", "state.store", str(error))]
+    return []
 
 
 def check_usage(config: Config, path: Path | None) -> list[Finding]:

@@ -25,6 +25,7 @@ from ir3de.errors import ArtifactError
 from ir3de.serving import files, holds_router
 from ir3de_gateway.admin.state import (
     CANDIDATE,
+    SHARED_MARK,
     STATE,
     VERSIONS,
     RouterChoice,
@@ -40,7 +41,6 @@ ADMIN_TIMEOUT_S = 10.0  # a router is larger than a counter
 LOCK_S = 30.0  # that the lock lasts unless it is renewed
 MAX_AUDIT_LINES = 10_000
 MAX_ROUTER_BYTES = 256_000_000  # of one router in the store
-MARK = "shared"  # a file in folders whose documents are copies
 
 # KEYS: document. ARGV: content, number of changes or 0. A state that was written by somebody else meanwhile stays.
 _PUT = """
@@ -86,7 +86,7 @@ class SharedStateFolder(StateFolder):
     def prepare(self) -> None:
         """Documents that this machine had before it shared them are set aside."""
         super().prepare()
-        mark = self.path / MARK
+        mark = self.path / SHARED_MARK
         with suppress(OSError):
             if not mark.exists():
                 for name in (STATE, VERSIONS, CANDIDATE):

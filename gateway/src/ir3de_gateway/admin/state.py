@@ -53,6 +53,7 @@ KIND, VERSION = "ir3de.state", 1
 STATE, AUDIT, CACHE = "state.json", "audit.jsonl", "cache"
 VERSIONS, CANDIDATE = "versions.json", "candidate.json"
 LEDGER, LEARNING = "ledger.jsonl", "learning.json"  # of a router: what was done to it, and the proof of `ir3de learn`
+SHARED_MARK = "shared"  # a file in folders that are copies of a shared store
 NOTE = "gateway.json"  # which gateway a folder belongs to
 MAX_LINE_BYTES = 8_192  # of a line of the audit log
 

@@ -12,7 +12,7 @@ import click
 from ir3de.cli.plugins import FAINT, Output, facts, heading, hint, line, output_options, percent, table
 from ir3de.errors import InputError
 from ir3de_gateway.admin.candidate import roll_back_folder
-from ir3de_gateway.admin.state import AUDIT, STATE, VERSIONS, StateFolder
+from ir3de_gateway.admin.state import AUDIT, SHARED_MARK, STATE, VERSIONS, StateFolder
 from ir3de_gateway.admin.version_diff import compare_versions, find_pair
 from ir3de_gateway.admin.versions import describe_versions, read_versions
 from ir3de_gateway.api_errors import ApiError
@@ -89,6 +89,10 @@ def rollback(state: Path, wanted: str, why: str, out: Output) -> None:
       ir3de router rollback ir3de-state --to 3
     """
     folder = _open(state)
+    if (folder.path / SHARED_MARK).exists():
+        raise InputError(
+            f"{state} is a copy of what the gateway's shared store has: roll back with POST /admin/router/rollback"
+        )
     try:
         version = roll_back_folder(folder, wanted, f"user {getpass.getuser()}", why)
     except ApiError as error:

@@ -11,6 +11,7 @@ import hashlib
 import logging
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import cache
 from importlib.resources import files
 from time import monotonic
@@ -97,19 +98,23 @@ class StoreConnection:
     def is_up(self) -> bool:
         return self.is_writable and not self.is_away
 
-    async def run(self, script: str, keys: Sequence[str], arguments: Sequence[Any]) -> list[Any]:
-        """Run a script of this package, which writes."""
+    async def run(
+        self, script: str, keys: Sequence[str], arguments: Sequence[Any], *, is_urgent: bool = False
+    ) -> list[Any]:
+        """Run a script of this package, which writes. What is urgent does not wait for a place."""
         if script not in self._scripts:
             self._scripts[script] = self._redis.register_script(read_script(script))
         made = self._scripts[script]
-        return cast(list[Any], await self._ask(lambda: made(keys=keys, args=arguments), writes=True))
+        return cast(
+            list[Any], await self._ask(lambda: made(keys=keys, args=arguments), writes=True, is_urgent=is_urgent)
+        )
 
     async def do(self, *command: Any, writes: bool = False) -> Any:
         """Send one command."""
         return await self._ask(lambda: self._redis.execute_command(*command), writes=writes)
 
-    async def _ask(self, ask: Any, *, writes: bool) -> Any:
-        async with self._places:
+    async def _ask(self, ask: Any, *, writes: bool, is_urgent: bool = False) -> Any:
+        async with nullcontext() if is_urgent else self._places:
             if self.is_away:
                 raise StoreUnavailableError("the shared store is away")
             try:

@@ -144,6 +144,9 @@ class SharedLimits:
 
     async def tend(self) -> None:
         """Write what could not be written, and renew what is in flight. Call it every second."""
+        if monotonic() - self._renewed >= RENEW_INTERVAL_S:
+            self._renewed = monotonic()
+            await self._redis.renew()
         while self._unsettled:
             settlement = self._unsettled[0]
             try:
@@ -157,9 +160,6 @@ class SharedLimits:
                 return
             if self._unsettled and self._unsettled[0] is settlement:
                 self._unsettled.popleft()
-        if monotonic() - self._renewed >= RENEW_INTERVAL_S:
-            self._renewed = monotonic()
-            await self._redis.renew()
 
     def _start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.create_task(work)

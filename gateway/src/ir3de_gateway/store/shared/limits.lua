@@ -5,7 +5,7 @@
 -- ARGV  1 operation, 2 moment or '' for the time of this server, 3 lease, then those of the operation
 -- The answer is: which limit rejects or '', the moment, requests in flight, the numbers as 8-byte doubles.
 
-local WINDOW_S, LEASE_S, KEPT_S, UNSETTLED_S, SETTLED_S = 60, 15, 62 * 86400, 86400, 120
+local WINDOW_S, LEASE_S, KEPT_S, UNSETTLED_S, SETTLED_S = 60, 30, 62 * 86400, 86400, 120
 local DAY, DAY_REQUESTS, DAY_TOKENS, DAY_COST, MONTH, MONTH_REQUESTS, MONTH_TOKENS, MONTH_COST, ESTIMATED = 1, 2, 3, 4, 5, 6, 7, 8, 9
 local TOTALS_WIDTH, SECOND, REQUESTS, TOKENS, RESERVED_TOKENS, RESERVED_COST, WIDTH = 12, 13, 16, 76, 137, 138, 138
 

@@ -6,6 +6,7 @@ makes operations repeatable: one whose answer was lost is sent again.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from array import array
 from collections.abc import Callable, Iterable
@@ -30,8 +31,9 @@ from ir3de_gateway.store.shared.connection import ForeignContentError, StoreConn
 from ir3de_gateway.store.usage import WIDTH, Totals, Usage
 
 SCRIPT = "limits.lua"
-RENEW_INTERVAL_S = 5.0  # a lease lasts three times as long
+RENEW_INTERVAL_S = 5.0  # a lease lasts six times as long: the event loop may be busy
 MAX_RENEWED = 1_000  # leases of one key in one call
+RENEWED_AT_ONCE = 64  # calls
 
 
 class Answer:
@@ -114,11 +116,15 @@ class RedisLimits:
                 del self.held[key]
 
     async def renew(self) -> None:
-        """Renew the leases of this worker."""
-        for key, held in list(self.held.items()):
-            leases = list(held)
-            for start in range(0, len(leases), MAX_RENEWED):
-                await self._run(key, "renew", "", *leases[start : start + MAX_RENEWED])
+        """Renew the leases of this worker, at once: requests may wait for the store, but their leases must not."""
+        parts = [
+            (key, leases[start : start + MAX_RENEWED])
+            for key, leases in [(key, list(held)) for key, held in self.held.items()]
+            for start in range(0, len(leases), MAX_RENEWED)
+        ]
+        for start in range(0, len(parts), RENEWED_AT_ONCE):
+            some = parts[start : start + RENEWED_AT_ONCE]
+            await asyncio.gather(*(self._run(key, "renew", "", *leases, is_urgent=True) for key, leases in some))
 
     async def read_rates(self, key: str, limits: Limits) -> Rates:
         return find_rates((await self._run(key, "read", "")).usage, limits)
@@ -130,12 +136,15 @@ class RedisLimits:
         by_expert = {name: Totals(array("d", row), found.usage.now) for name, row in rows}
         return KeyUsage(found.usage, int(found.sum(IN_FLIGHT)), by_expert)
 
-    async def _run(self, key: str, operation: str, lease: str, *arguments: Any) -> Answer:
+    async def _run(self, key: str, operation: str, lease: str, *arguments: Any, is_urgent: bool = False) -> Answer:
         *names, settled = name_keys(self._connection.prefix, key)
         moment = "" if self._clock is None else repr(self._clock())
         try:
             found = await self._connection.run(
-                SCRIPT, [*names, f"{settled}:{lease}"], [operation, moment, lease, *arguments]
+                SCRIPT,
+                [*names, f"{settled}:{lease}"],
+                [operation, moment, lease, *arguments],
+                is_urgent=is_urgent,
             )
         except ForeignContentError as error:
             raise DamagedNumbersError(str(error)) from error
