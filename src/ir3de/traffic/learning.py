@@ -20,6 +20,7 @@ from ir3de.fitting.domains import ScorerChoice
 from ir3de.fitting.teaching_report import Teaching
 from ir3de.router import Router
 from ir3de.statistics.contributions import Contribution
+from ir3de.traffic.feedback_proof import FeedbackProof
 from ir3de.traffic.journal import Journal
 from ir3de.traffic.labels import (
     Contradiction,
@@ -49,24 +50,6 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class LearningProof:
-    """Live router and candidate on held-out labels that neither saw. The candidate was fitted again with them."""
-
-    prompts: int
-    live: Estimate | None = None  # None where there are too few for a proof
-    candidate: Estimate | None = None
-    difference: Estimate | None = None  # candidate minus live
-
-    @property
-    def is_possible(self) -> bool:
-        return self.difference is not None
-
-    def to_dict(self) -> dict[str, Any]:
-        estimates = {name: getattr(self, name) for name in ("live", "candidate", "difference")}
-        return {"prompts": self.prompts, **{name: one and vars(one) for name, one in estimates.items()}}
-
-
-@dataclass(frozen=True)
 class Learning:
     """A candidate, and what it learnt."""
 
@@ -84,7 +67,7 @@ class Learning:
     left_out: LeftOut
     contradictions: tuple[Contradiction, ...]
     scores: Mapping[str, ScoreSummary]  # by expert; they are reported, and change nothing
-    proof: LearningProof
+    proof: FeedbackProof[Estimate]
     teaching: Teaching | None = None  # what a teacher labelled, if there is one
 
     @property
@@ -135,7 +118,7 @@ def learn(
     capped, over_cap = cap_labels(judged.accepted)
     plan = make_plan(find_feedback(router), _group(capped), lambda own: make_contribution(own, router), journal)
     held = {place: plan.planned[place] for place in plan.new}
-    proof = _prove(router, plan.gone, held, scorer) if prove else LearningProof(0)
+    proof = _prove(router, plan.gone, held, scorer) if prove else FeedbackProof(0)
     candidate = copy(router)
     candidate.exchange(group_ids(iter(plan.gone)), plan.given, scorer=scorer)
     taught, teaching = ({}, None) if teacher is None else teach_traffic(candidate, journal, teacher, answers)
@@ -284,11 +267,11 @@ def _prove(
     gone: Sequence[tuple[str, str]],
     planned: Mapping[tuple[str, str], Sequence[Label]],
     scorer: ScorerChoice | None,
-) -> LearningProof:
+) -> FeedbackProof[Estimate]:
     """Compare on a fifth of the new labels. What the router had learnt of the same sources is taken out of it first."""
     held = [one for own in planned.values() for one in own if one.is_held_out and not one.source.is_taught]
     if len(held) < MIN_PROOF_PROMPTS:
-        return LearningProof(len(held))
+        return FeedbackProof(len(held))
     rest = {place: [one for one in own if not one.is_held_out] for place, own in planned.items()}
     given = {place: make_contribution(own, router) for place, own in rest.items() if own}
     live, candidate = copy(router), copy(router)
@@ -300,7 +283,7 @@ def _prove(
         for one in (live, candidate)
     ]
     before, after = (estimate_share(int(one.sum()), len(held)) for one in right)
-    return LearningProof(len(held), before, after, estimate_difference(right[1], right[0]))
+    return FeedbackProof(len(held), before, after, estimate_difference(right[1], right[0]))
 
 
 def _require_domains(router: Router) -> None:

@@ -18,6 +18,7 @@ from ir3de.statistics.outcomes import FOLDS, fold
 from ir3de.statistics.scored_traffic import ScoredRequest, count_scores, make_score_contribution
 from ir3de.traffic.comparison import compare
 from ir3de.traffic.estimates import ScoreEstimate
+from ir3de.traffic.feedback_proof import FeedbackProof
 from ir3de.traffic.journal import Journal
 from ir3de.traffic.labels import Label, LeftOut, is_content_held_out, read_prompt
 from ir3de.traffic.learning import MIN_PROOF_PROMPTS, make_plan
@@ -78,27 +79,6 @@ class ScoredSource:
 
 
 @dataclass(frozen=True)
-class ScoreProof:
-    """Live router and candidate on scored requests that neither learnt from. The candidate was fitted again with them.
-
-    The figures are estimates, because only the expert that answered has a score (see `ir3de.traffic.compare`).
-    """
-
-    prompts: int
-    live: ScoreEstimate | None = None  # None where there are too few for a proof
-    candidate: ScoreEstimate | None = None
-    difference: ScoreEstimate | None = None  # candidate minus live
-
-    @property
-    def is_possible(self) -> bool:
-        return self.difference is not None
-
-    def to_dict(self) -> dict[str, Any]:
-        estimates = {name: getattr(self, name) for name in ("live", "candidate", "difference")}
-        return {"prompts": self.prompts, **{name: one and vars(one) for name, one in estimates.items()}}
-
-
-@dataclass(frozen=True)
 class ScoreLearning:
     """A candidate, and the scores that it learnt."""
 
@@ -113,7 +93,7 @@ class ScoreLearning:
     labels: int  # which an outcome router does not learn
     left_out: ScoresLeftOut
     experts: Mapping[str, ScoreSummary]
-    proof: ScoreProof
+    proof: FeedbackProof[ScoreEstimate]
 
     @property
     def over_cap(self) -> int:
@@ -161,7 +141,7 @@ def learn_scores(router: Router, journal: Journal, *, prove: bool = True) -> Sco
         groups.setdefault(one.place, []).append(one)
     plan = make_plan(find_feedback(router), groups, lambda own: _make_contribution(own, router), journal)
     held = {place: plan.planned[place] for place in plan.new}
-    proof = _prove(router, plan.gone, held) if prove else ScoreProof(0)
+    proof = _prove(router, plan.gone, held) if prove else FeedbackProof(0)
     candidate = copy(router)
     candidate.exchange(group_ids(iter(plan.gone)), plan.given)
     return ScoreLearning(
@@ -247,11 +227,11 @@ def _make_contribution(answers: Sequence[ScoredAnswer], router: Router) -> Contr
 
 def _prove(
     router: Router, gone: Sequence[tuple[str, str]], planned: Mapping[tuple[str, str], Sequence[ScoredAnswer]]
-) -> ScoreProof:
+) -> FeedbackProof[ScoreEstimate]:
     """Compare on a fifth of the new scores. What the router had learnt of the same sources is taken out of it first."""
     held = {one.label.request: one.record for own in planned.values() for one in own if one.is_held_out}
     if len(held) < MIN_PROOF_PROMPTS:
-        return ScoreProof(len(held))
+        return FeedbackProof(len(held))
     given: dict[str, list[Contribution]] = {}
     for (expert, _), own in planned.items():
         if rest := [one for one in own if not one.is_held_out]:
@@ -260,7 +240,7 @@ def _prove(
     live.exchange(group_ids(iter(gone)), {})
     candidate.exchange(group_ids(iter(gone)), given)
     found = compare(live, candidate, _keep_scores(held.values()), examples=0).score
-    return ScoreProof(len(held)) if found is None else ScoreProof(
+    return FeedbackProof(len(held)) if found is None else FeedbackProof(
         found.scored, found.live, found.candidate, found.difference
     )  # fmt: skip
 
