@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,14 +14,16 @@ from pydantic import ValidationError
 
 from ir3de_gateway.config.conversations import SwitchConfig
 from ir3de_gateway.config.experts import ExpertConfig
+from ir3de_gateway.config.prices import apply_price_file
+from ir3de_gateway.experts.snapshot import Snapshot
 from ir3de_gateway.experts.switch import VALUE_TOKENS, build_rule
 from ir3de_gateway.requests.client import NO_CONTROLS
-from ir3de_gateway.requests.tokens import count_before
+from ir3de_gateway.requests.tokens import Beginning, count_before
 from ir3de_gateway.stages.choice import Choice
 from ir3de_gateway.stages.choose import choose_expert
 from ir3de_gateway.stages.read import read_prompt
 from ir3de_gateway.wire import FORMATS
-from running_gateway import QUESTIONS, TEXTS, small_router
+from running_gateway import QUESTIONS, TEXTS, config_for, small_router
 from test_chats import messages, said, snapshot
 
 PRICE = {"input_per_1m": 3.0, "cached_input_per_1m": 0.3, "output_per_1m": 15.0}
@@ -132,6 +136,17 @@ def test_settings_that_make_no_sense_are_refused(given: dict[str, Any]) -> None:
         SwitchConfig.model_validate(given)
 
 
+def test_a_price_file_that_is_read_again_sets_the_price(tmp_path: Path) -> None:
+    """With a reload comes another snapshot, and with it another rule."""
+    path, found = tmp_path / "prices.json", list[bool]()
+    for cached in (None, 0.3, 3.0):
+        price = {**PRICE, "cached_input_per_1m": cached} if cached is not None else {"input_per_1m": 3.0}
+        path.write_text(json.dumps(dict.fromkeys(TEXTS, price)))
+        config = apply_price_file(config_for("http://127.0.0.1:1", tmp_path, prices=str(path)))
+        found.append(Snapshot.from_config(config, small_router(), "0" * 64).switch_rule is not None)
+    assert found == [False, True, False]
+
+
 def test_tokens_before_a_turn_are_those_of_all_formats() -> None:
     chat = [said("user", "a" * 45), said("assistant", "b" * 45), said("user", "c")]
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "x" * 9_000}}
@@ -141,6 +156,8 @@ def test_tokens_before_a_turn_are_those_of_all_formats() -> None:
     with_picture = [said("user", [picture, {"type": "text", "text": "a" * 45}]), *chat[1:]]
     assert count_before({"messages": with_picture}, [0, 2], 3)[1] < 40
     assert count_before({"input": "one text"}, [0], 1) == [0]
+    kept = [said("user", Beginning("a", 5_000)), said("assistant", "b"), said("user", "c")]
+    assert count_before({"messages": kept}, [0, 2], 3)[1] >= 5_000  # most of a very long text is not kept
 
 
 def test_an_expert_that_may_not_answer_keeps_no_conversation() -> None:

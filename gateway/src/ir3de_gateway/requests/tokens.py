@@ -236,6 +236,8 @@ def count_before(values: Mapping[str, Any], places: Sequence[int], turns: int) -
 
 def _count_chars(value: Any) -> int:
     """The characters of all texts in a value, without those of files."""
+    if isinstance(value, Beginning):
+        return int(value.tokens * LETTERS_PER_TOKEN)
     if isinstance(value, str):
         return len(value)
     if isinstance(value, list):

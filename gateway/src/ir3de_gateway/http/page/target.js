@@ -13,6 +13,7 @@ export function explainTarget({ expert, why, reason, failing }, chosen) {
   if (expert === null) return `${begin(why)}.`;
   if (failing.length) return `${list(failing)} ${failing.length > 1 ? "fail" : "fails"} at present, so ${expert} answers.`;
   if (why === "shadow") return `The gateway is in shadow mode: ${expert} answers everything.`;
+  if (why === "too dear to switch") return `A switch to ${chosen} would cost more than it gains, so ${expert} answers.`;
   if (expert === chosen || why === "abstained") return "";
   return `${chosen} cannot answer this${reason ? ` (${reason})` : ""}, so ${expert} answers.`;
 }
