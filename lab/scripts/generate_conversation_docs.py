@@ -1,4 +1,4 @@
-"""Renew the tables of docs/conversations.md from the raw figures in results/; `--check` only compares."""
+"""Renew tables of docs/conversations.md and docs/replicas.md from raw figures in results/; `--check` only compares."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from pages import ROOT, circumstances, raw, renew_parts, write_or_compare
 
-PAGE = ROOT / "docs" / "conversations.md"
+PAGE, REPLICAS = ROOT / "docs" / "conversations.md", ROOT / "docs" / "replicas.md"
 GROUPS = {
     "all": "all",
     "first": "first",
@@ -70,6 +70,37 @@ def gateway(document: dict[str, Any]) -> list[str]:
     return [*lines, "", f"{same} {gain}"]
 
 
+def chat_switches(document: dict[str, Any]) -> list[str]:
+    """Switches in chats, over all sets."""
+    return _tabulate_switches([row for row in document["switches"] if row["data"] == "all"], "gateway")
+
+
+def agents(document: dict[str, Any]) -> list[str]:
+    """Switches in traces of agents, over all sets."""
+    return _tabulate_switches([row for row in document["rows"] if row["data"] == "all"], "one pin for the session")
+
+
+def _tabulate_switches(rows: list[dict[str, Any]], base: str) -> list[str]:
+    """The rows of all sets together; switches also as multiples of those of the row `base`."""
+    whole = next(row for row in rows if row["routing"] == base)
+    lines = ["| routing | switches | × | needed | unneeded | × | cached tokens kept | right |", "|---|" + "---:|" * 7]
+    for row in rows:
+        counts = [f"{row[name]:,} | {row[name] / whole[name]:.2f}" for name in ("switches", "unneeded")]
+        shares = f"{row['kept']:.1f} % | {row['accuracy']:.1f} %"
+        lines.append(f"| {row['routing']} | {counts[0]} | {row['needed']:,} | {counts[1]} | {shares} |")
+    return lines
+
+
+def affinity(document: dict[str, Any]) -> list[str]:
+    """What conversations keep of their caches with several replicas."""
+    lines = ["| replicas | requests | kept with `affinity: 0` | kept with `affinity: 2` |", "|---:|---:|---:|---:|"]
+    for replicas in dict.fromkeys(row["replicas"] for row in document["rows"]):
+        own = {row["affinity"]: row for row in document["rows"] if row["replicas"] == replicas}
+        shares = " | ".join(f"{own[bound]['kept']:.1f} %" for bound in (0.0, 2.0))
+        lines.append(f"| {replicas} | {own[2.0]['requests']:,} | {shares} |")
+    return lines
+
+
 def _percent(value: float | None) -> str:
     return "–" if value is None else f"{value:.1f}"
 
@@ -78,8 +109,10 @@ def main() -> int:
     text = renew_parts(
         PAGE.read_text(encoding="utf-8"), raw("conversations"), (accuracy, costs, weights, circumstances)
     )
-    text = renew_parts(text, raw("chats"), (gateway,))
-    return write_or_compare({PAGE: text}, __file__)
+    text = renew_parts(text, raw("chats"), (gateway, chat_switches))
+    text = renew_parts(text, raw("agents"), (agents,))
+    replicas = renew_parts(REPLICAS.read_text(encoding="utf-8"), raw("affinity"), (affinity,))
+    return write_or_compare({PAGE: text, REPLICAS: replicas}, __file__)
 
 
 if __name__ == "__main__":

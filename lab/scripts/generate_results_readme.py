@@ -44,6 +44,11 @@ OPEN = (  # the others are folded away
 
 COMMANDS = {  # every raw file beside the settings: what makes it, and the page that shows it
     "accuracy.json": ("ir3de bench accuracy --data DIR --save results/accuracy.json", "benchmarks.md"),
+    "affinity.json": ("ir3de bench affinity --save results/affinity.json", "replicas.md"),
+    "agents.json": (
+        "ir3de bench agents --data DIR --traces 40 --choose --save results/agents.json",
+        "conversations.md",
+    ),
     "alternatives.json": (
         "ir3de bench alternatives --data DIR --encoder FOLDER --environments DIR --answers DIR "
         "--save results/alternatives.json",

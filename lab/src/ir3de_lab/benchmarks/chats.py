@@ -70,11 +70,11 @@ class Sources:
 
 def build_chats(sources: Sources, count: int) -> list[Chat]:
     """`count` chats of each kind, always the same ones."""
-    make = _Maker(sources)
+    make = Maker(sources)
     return [chat for place in range(count) for chat in make.chats(place)]
 
 
-class _Maker:
+class Maker:
     """Deals out prompts, follow-ups and documents in an order that depends on hashes alone."""
 
     def __init__(self, sources: Sources) -> None:

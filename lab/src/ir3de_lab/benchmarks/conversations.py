@@ -78,6 +78,7 @@ class Prepared:
     router: Router
     train: list[Chat]
     test: list[Chat]
+    sources: Mapping[str, Sources]  # of the chats, by split
 
 
 def prepare(materials: Sequence[Material], count: int, only: Collection[str] = ()) -> Iterator[Prepared]:
@@ -87,11 +88,12 @@ def prepare(materials: Sequence[Material], count: int, only: Collection[str] = (
         if only and name not in only:
             continue
         fitted, held = split_held_out(train)
-        chats = {}
+        chats, sources = dict[str, list[Chat]](), dict[str, Sources]()
         for split, prompts, place in (("train", held, 0), ("test", test, 1)):
             documents = _foreign_documents(name, {other: parts[place] for other, parts in limited.items()})
-            chats[split] = build_chats(Sources(name, split, prompts, documents), count)
-        yield Prepared(name, Router.fit(fitted), chats["train"], chats["test"])
+            sources[split] = Sources(name, split, prompts, documents)
+            chats[split] = build_chats(sources[split], count)
+        yield Prepared(name, Router.fit(fitted), chats["train"], chats["test"], sources)
 
 
 def _limit(texts: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:

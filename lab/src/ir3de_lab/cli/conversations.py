@@ -76,8 +76,8 @@ def chats(data: Path, only: Sequence[str], count: int, save: Path | None, out: O
     """Share of turns at the right expert through a real gateway, with the official client and no header.
 
     The chats of `bench conversations` are held turn by turn: real HTTP to `ir3de serve`, a stand-in behind it. Beside
-    it stand the library's decisions, which must be the same, and routing by the last message. It needs
-    `pip install openai`.
+    it stand the library's decisions, which must be the same, and routing by the last message. Then the same chats with
+    prices of cached tokens, so that a switch of the expert must be worth what it costs. It needs `pip install openai`.
 
     \b
     Example:
@@ -87,22 +87,26 @@ def chats(data: Path, only: Sequence[str], count: int, save: Path | None, out: O
     from ir3de_lab.benchmarks.defaults import read_material
     from ir3de_lab.benchmarks.gateway.chatting import compare
     from ir3de_lab.benchmarks.measurement import circumstances
+    from ir3de_lab.benchmarks.switches import add_up
+    from ir3de_lab.cli.switches import tabulate_switches
 
     materials = list(read_material(data))
     with out.spinner("holding chats with a gateway"):
         found = [compare(one) for one in bench.prepare(materials, count, only)]
     rows = bench.average([row for one in found for row in one.rows]) + [row for one in found for row in one.rows]
-    different = sum(one.different for one in found)
+    different, by_set = sum(one.different for one in found), [row for one in found for row in one.switches]
+    counted = add_up(by_set) + by_set
     document = {
         "circumstances": circumstances(),
         "chats": count,
         "turns": sum(one.turns for one in found),
         "different": different,
         "rows": [row.to_dict() for row in rows],
+        "switches": [row.to_dict() for row in counted],
     }
     keep(save, document)
     out.json(document)
-    out.result(_table(rows))
+    out.result(_table(rows), heading("Switches"), tabulate_switches(counted))
     out.note(f"{different} of {document['turns']:,} turns went elsewhere than the library sends them")
 
 

@@ -14,43 +14,57 @@ from typing import TYPE_CHECKING, Any
 
 from ir3de import Conversation
 from ir3de.errors import InputError
+from ir3de_lab.benchmarks import switches
 from ir3de_lab.benchmarks.chats import Chat, Message
 from ir3de_lab.benchmarks.conversations import Prepared, Row, count_right
 from ir3de_lab.benchmarks.gateway.processes import gateway, module, require_extra, started
+from ir3de_lab.benchmarks.gateway.switching import add_price
+from ir3de_lab.benchmarks.traces import Ask
 
 if TYPE_CHECKING:
     import openai
 
-GATEWAY, LIBRARY, LAST_MESSAGE = "gateway", "library", "last message"
+GATEWAY, LIBRARY, LAST_MESSAGE, PRICED = "gateway", "library", "last message", "gateway, prices"
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The rows of one set, and how many turns the gateway sent elsewhere than the library does."""
+    """The rows of one set, and how many turns the gateway sent elsewhere than the library does, without prices."""
 
     data: str
     turns: int
     different: int
     rows: tuple[Row, ...]
+    switches: tuple[switches.Row, ...]
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
 
 def compare(prepared: Prepared) -> Comparison:
-    """Hold the test chats of a set with a gateway, and route them with the library and by their last messages."""
+    """Hold the test chats of a set with gateways, and route them with the library and by their last messages."""
     chats, router = prepared.test, prepared.router
-    through = list(hold_chats(prepared))
+    through, priced = (list(hold_chats(prepared, is_priced=is_priced)) for is_priced in (False, True))
     made = [Conversation.from_messages(router, chat.messages) for chat in chats]
     own = [[turn.decision.best for turn in conversation.turns] for conversation in made]
     last = [[one.best for one in router.route_batch(turn.text for turn in chat.turns)] for chat in chats]
     pairs = [pair for chat in zip(through, own, strict=True) for pair in zip(*chat, strict=True)]
-    ways = {LAST_MESSAGE: last, LIBRARY: own, GATEWAY: through}
+    ways = {LAST_MESSAGE: last, LIBRARY: own, GATEWAY: through, PRICED: priced}
     rows = tuple(count_right(prepared.name, way, chats, chosen) for way, chosen in ways.items())
-    return Comparison(prepared.name, len(pairs), sum(one != other for one, other in pairs), rows)
+    asks, different = [list_asks(chat) for chat in chats], sum(one != other for one, other in pairs)
+    counted = tuple(
+        switches.count_switches(prepared.name, way, asks, chosen) for way, chosen in ways.items() if way != LIBRARY
+    )
+    return Comparison(prepared.name, len(pairs), different, rows, counted)
 
 
-def hold_chats(prepared: Prepared) -> Iterator[list[str]]:
+def list_asks(chat: Chat) -> list[Ask]:
+    """The requests of a chat, with the experts that should get them."""
+    pairs = zip(list_requests(chat), chat.turns, strict=True)
+    return [Ask("chat", list(messages), turn.expert) for messages, turn in pairs]
+
+
+def hold_chats(prepared: Prepared, *, is_priced: bool = False) -> Iterator[list[str]]:
     """For each test chat, the experts that answered its turns."""
     require_extra()
     try:
@@ -65,6 +79,8 @@ def hold_chats(prepared: Prepared) -> Iterator[list[str]]:
             names, pattern = prepared.router.experts, config["experts"][0]
             config["experts"] = [{**pattern, "name": name} for name in names]
             config["logs"]["access"] = None
+            if is_priced:
+                add_price(config)
 
         with (
             started(module("upstream", latency=0, tokens=1), measured=False) as experts,
