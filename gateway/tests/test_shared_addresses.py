@@ -29,7 +29,7 @@ def use(address: str) -> None:
         store = open_shared_store(config, counts_keys=True, pin_seconds=60)
         assert store.limits is not None
         limits = Limits(requests_per_minute=2)
-        found = [await store.limits.admit("ada", limits) for _ in range(3)]
+        found = [await store.limits.admit("eve", limits) for _ in range(3)]
         assert [type(one) for one in found] == [Charge, Charge, Rejection]
         await store.pins.put("monday", "law")
         assert (await store.pins.get("monday"), await store.pins.take("monday")) == ("law", "law")

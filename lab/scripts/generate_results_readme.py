@@ -80,6 +80,10 @@ COMMANDS = {  # every raw file beside the settings: what makes it, and the page 
     "experts.json": ("ir3de bench experts --data DIR --save results/experts.json", "benchmarks.md"),
     "gateway.json": ("ir3de bench gateway --save results/gateway.json", "benchmarks.md"),
     "keys.json": ("ir3de bench keys --save results/keys.json", "keys.md"),
+    "shared_keys.json": (
+        "ir3de bench keys --machines 3 --store redis://127.0.0.1:6379/0 --save results/shared_keys.json",
+        "shared-state.md",
+    ),
     "store.json": ("python scripts/measure_store.py results/store.json", "keys.md"),
     "limits.json": ("ir3de bench limits --save results/limits.json", "benchmarks.md"),
     "translation.json": ("ir3de bench translation --save results/translation.json", "translation.md"),
