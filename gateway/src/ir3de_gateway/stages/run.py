@@ -101,7 +101,8 @@ async def finish(accepted: Accepted) -> None:
             await accepted.lease.close()  # which fills in what it took
     finally:
         record_end(accepted)
-    if (mailbox := accepted.gateway.get_mailbox()) is not None and _is_kept(accepted):
+    keeps = accepted.snapshot.keeps_journal and _is_kept(accepted)
+    if keeps and (mailbox := accepted.gateway.get_mailbox()) is not None:
         await mailbox.note(accepted.progress.record)
 
 
@@ -118,7 +119,7 @@ def record_end(accepted: Accepted) -> None:
         price = expert.config.price
         record.cost = price.compute_cost(prompt or 0, answer or 0, cached or 0) if expert.has_price else 0.0
     accepted.gateway.observer.observe(record)
-    if _is_kept(accepted):
+    if accepted.snapshot.keeps_journal and _is_kept(accepted):
         keep_record(accepted)
     if accepted.trace is not None:
         accepted.trace.finish(record, None if expert is None else expert.config, usage)
