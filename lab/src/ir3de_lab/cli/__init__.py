@@ -61,6 +61,7 @@ for _command in (
     gateway.keys,
     gateway.replicas,
     gateway.envoy,
+    gateway.store_load,
     gateway.versions,
     translation.translation,
     trust.trust,

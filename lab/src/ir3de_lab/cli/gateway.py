@@ -231,6 +231,34 @@ def replicas(quick: bool, workers: int, save: Path | None, out: Output) -> None:
     out.result(shown, figures_table(figures))
 
 
+@click.command("store-load")
+@click.option("--store", required=True, metavar="ADDRESS", help="A Redis or Valkey that nobody else uses now.")
+@click.option("--quick", is_flag=True, help="Three seconds of requests instead of fifteen.")
+@save_option
+@output_options
+def store_load(store: str, quick: bool, save: Path | None, out: Output) -> None:
+    """What three gateways ask of the store that they share: counted by the store, and simulated.
+
+    The simulation is then asked what the store needs at a thousand, a hundred thousand and a million requests a second.
+
+    \b
+    Example:
+      ir3de bench store-load --store redis://127.0.0.1:6379/0 --save results/store_load.json
+    """
+    from dataclasses import asdict
+
+    from ir3de_lab.benchmarks.gateway.store_load import StorePlan, measure_store_load
+
+    plan = StorePlan(store, 3.0 if quick else StorePlan.seconds)
+    circumstances = describe_circumstances()
+    with out.spinner("asking three gateways on one store"):
+        figures = measure_store_load(plan)
+    document = {**circumstances, "plan": asdict(plan), "figures": [figure.to_dict() for figure in figures]}
+    keep(save, document)
+    out.json(document)
+    out.result(figures_table(figures))
+
+
 @click.command()
 @click.option("--quick", is_flag=True, help="Half a minute instead of four, and noisier.")
 @click.option("--processors", type=click.IntRange(min=1), default=1, show_default=True, help="Processes of ext-proc.")

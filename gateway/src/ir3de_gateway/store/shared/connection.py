@@ -215,7 +215,7 @@ def _check_format(client: Any, prefix: str, shown: str) -> None:
     found = client.get(name) if kind in (b"string", b"none") else kind
     if found is None:
         others = _find_others(client, prefix)
-        if others:
+        if others and client.get(name) is None:  # otherwise another gateway has just begun to use the store
             raise ForeignContentError(
                 f"the shared store {shown} has keys that begin with '{prefix}:' but are not a gateway's, such as "
                 f"{others!r}: name another state.prefix, or another database"
