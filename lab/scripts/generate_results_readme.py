@@ -87,7 +87,8 @@ COMMANDS = {  # every raw file beside the settings: what makes it, and the page 
     "store.json": ("python scripts/measure_store.py results/store.json", "keys.md"),
     "envoy.json": ("ir3de bench envoy --save results/envoy.json", "envoy.md"),
     "store_load.json": (
-        "ir3de bench store-load --store redis://127.0.0.1:6379/0 --save results/store_load.json", "scaling.md",
+        "ir3de bench store-load --store redis://127.0.0.1:6379/0 --save results/store_load.json",
+        "scaling.md",
     ),
     "limits.json": ("ir3de bench limits --save results/limits.json", "benchmarks.md"),
     "translation.json": ("ir3de bench translation --save results/translation.json", "translation.md"),
