@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -27,6 +28,7 @@ PYTHON = os.environ.get("IR3DE_LITELLM_PYTHON", sys.executable)
 KEY = "sk-ir3de-test-0123456789abcdef0123456789abcdef0123456789"
 PATIENCE_S = 180
 ROOT = Path(__file__).parents[2]
+MODULES = Path(os.environ.get("IR3DE_NODE_MODULES", "")) / "node_modules"
 ENVIRONMENT = {
     **os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT / 'gateway' / 'src'}",
     "LITELLM_MASTER_KEY": KEY, "LITELLM_LOCAL_MODEL_COST_MAP": "True",
@@ -212,6 +214,64 @@ def test_official_clients_need_no_change(proxy: Proxy) -> None:
     with anthropic.Anthropic(base_url=proxy.url, api_key=KEY, max_retries=0) as client:
         client.messages.create(**chat(QUESTIONS["maths"]), max_tokens=9)
         assert proxy.upstream.asked[-1] == "maths"
+
+
+def test_OpenAI_s_client_keeps_its_tools_formats_and_errors(proxy: Proxy) -> None:
+    openai = pytest.importorskip("openai")
+    tool = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}
+    with openai.OpenAI(base_url=f"{proxy.url}/v1", api_key=KEY, max_retries=0) as client:
+        called = client.chat.completions.create(**chat(QUESTIONS["law"]), tools=[tool])
+        assert called.choices[0].message.tool_calls[0].function.name == "weather"
+        assert proxy.upstream.asked[-1] == "law"
+        assert client.responses.create(model="auto", input=QUESTIONS["cooking"]).output_text
+        with pytest.raises(openai.BadRequestError):
+            client.chat.completions.create(model="no-such-group", messages=chat("x")["messages"])
+
+
+def test_curl_streams(proxy: Proxy) -> None:
+    if shutil.which("curl") is None:
+        pytest.skip("needs curl")
+    command = ["curl", "-sN", "-i", f"{proxy.url}/v1/chat/completions", "-H", "content-type: application/json"]
+    content = json.dumps(chat(QUESTIONS["maths"], stream=True))
+    asked = [*command, "-H", f"authorization: Bearer {KEY}", "-d", content]
+    done = subprocess.run(asked, capture_output=True, text=True, timeout=PATIENCE_S, check=True).stdout
+    assert "x-ir3de-expert: maths" in done and done.rstrip().endswith("data: [DONE]")
+
+
+def test_LangChain_and_LlamaIndex_need_no_change(proxy: Proxy) -> None:
+    langchain = pytest.importorskip("langchain_openai")
+    httpx = pytest.importorskip("httpx")
+    with httpx.Client() as own:
+        model = langchain.ChatOpenAI(
+            model="auto", base_url=f"{proxy.url}/v1", api_key=KEY, max_retries=0, http_client=own
+        )
+        assert model.invoke(QUESTIONS["law"]).content == SAID and proxy.upstream.asked[-1] == "law"
+        assert "".join(chunk.content for chunk in model.stream(QUESTIONS["cooking"])) == SAID
+    like = pytest.importorskip("llama_index.llms.openai_like")
+    core = pytest.importorskip("llama_index.core.llms")
+    model = like.OpenAILike(model="auto", api_base=f"{proxy.url}/v1", api_key=KEY, is_chat_model=True)
+    assert model.chat([core.ChatMessage(role="user", content=QUESTIONS["maths"])]).message.content == SAID
+
+
+@pytest.mark.node
+@pytest.mark.skipif(not (MODULES / "openai").is_dir(), reason="needs node, and IR3DE_NODE_MODULES")
+def test_OpenAI_for_JavaScript_needs_no_change(proxy: Proxy, tmp_path: Path) -> None:
+    (tmp_path / "node_modules").symlink_to(MODULES.resolve())
+    script = tmp_path / "ask.mjs"
+    script.write_text(
+        "import OpenAI from 'openai';\n"
+        "const client = new OpenAI({ baseURL: process.env.URL, apiKey: process.env.KEY, maxRetries: 0 });\n"
+        "const asked = { model: 'auto', messages: [{ role: 'user', content: process.argv[2] }] };\n"
+        "const { data, response } = await client.chat.completions.create(asked).withResponse();\n"
+        "console.log(response.headers.get('x-ir3de-expert'), data.choices[0].message.content);\n"
+        "for await (const one of await client.chat.completions.create({ ...asked, stream: true }))\n"
+        "  process.stdout.write(one.choices[0]?.delta?.content ?? '');\n",
+        encoding="utf-8",
+    )
+    given = {**os.environ, "URL": f"{proxy.url}/v1", "KEY": KEY}
+    command = ["node", str(script), QUESTIONS["law"]]
+    done = subprocess.run(command, env=given, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert done.stdout == f"law {SAID}\n{SAID}", done.stderr
 
 
 WRONG = [
