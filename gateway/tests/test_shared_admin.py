@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from time import sleep
 from typing import Any
 
 import pytest
 
 from client_keys import bearer, key
+from ir3de_gateway.gateway import Gateway
 from raw_sockets import chat, eventually
 from redis_process import RedisProcess, needs_redis, running_redis
 from saved import second_router
@@ -44,7 +44,7 @@ def digests(found: Fleet) -> set[str]:
     return {gateway.live.snapshot.digest for gateway in found.gateways}
 
 
-def test_experts_routers_keys_and_drains_are_on_all_machines_within_a_second(
+def test_experts_routers_keys_and_drains_come_to_all_machines(
     tmp_path: Path, store: RedisProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with administered(tmp_path, store, monkeypatch) as found:
@@ -58,13 +58,15 @@ def test_experts_routers_keys_and_drains_are_on_all_machines_within_a_second(
         second_router().save(tmp_path / "second")
         changed = found.ask(1, {"path": str(tmp_path / "second")}, "/admin/router", "PUT", **ROOT)
         assert changed.status == 200, changed.body
-        sleep(1)
-        (after,) = digests(found)
-        assert after != before
-        for place, gateway in enumerate(found.gateways):
+
+        def is_applied(gateway: Gateway) -> bool:
             snapshot = gateway.live.snapshot
-            assert "history" in snapshot.experts
-            assert [one.state for one in snapshot.experts["maths"].replicas] == ["up", "drained"]
+            states = [one.state for one in snapshot.experts["maths"].replicas]
+            return snapshot.digest != before and "history" in snapshot.experts and states == ["up", "drained"]
+
+        assert eventually(lambda: all(map(is_applied, found.gateways)))
+        assert len(digests(found)) == 1
+        for place in range(3):
             answer = found.ask(place, chat("x", "history"), authorization=f"Bearer {given.json['key']}")
             assert answer.status == 200, answer.body
             lines = found.ask(place, path="/admin/audit", **ROOT).json["data"]
@@ -72,10 +74,16 @@ def test_experts_routers_keys_and_drains_are_on_all_machines_within_a_second(
                 "replace router", "add expert", "drain replica", "add key"
             ]  # fmt: skip
         assert found.ask(1, path="/admin/keys/bea", method="DELETE", **ROOT).status == 200
-        sleep(1)
+        gone = f"Bearer {given.json['key']}"
         for place in range(3):
-            assert found.ask(place, chat("x", "law"), authorization=f"Bearer {given.json['key']}").status == 401
+            assert eventually(lambda place=place: found.ask(place, chat("x", "law"), authorization=gone).status == 401)
             assert found.ask(place, chat("x", "law"), **bearer("ada")).status == 200
+
+
+def remove(folder: Path) -> bool:
+    """Whether it is gone. A thread of a gateway that stops may still write a file into it."""
+    shutil.rmtree(folder, ignore_errors=True)
+    return not folder.exists()
 
 
 def test_versions_are_rolled_back_through_any_machine_and_a_new_machine_has_them(
@@ -97,7 +105,7 @@ def test_versions_are_rolled_back_through_any_machine_and_a_new_machine_has_them
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 1 and "roll back with POST /admin/router/rollback" in done.stderr
     for folder in tmp_path.glob("machine-*"):  # as new machines have
-        shutil.rmtree(folder)
+        assert eventually(lambda folder=folder: remove(folder))
     with administered(tmp_path, store, monkeypatch) as found:
         assert digests(found) == {first}
         assert [len(found.ask(place, path="/admin/router/history", **ROOT).json["data"]) for place in range(3)] == [
