@@ -99,6 +99,7 @@ COMMANDS = {  # every raw file beside the settings: what makes it, and the page 
     "living_compare-speed.json": ("ir3de bench living --data DIR --only compare-speed --save results", "compare.md"),
     "living_cost.json": ("ir3de bench living --data DIR --only cost --save results", "feedback.md"),
     "living_coverage.json": ("ir3de bench living --data DIR --only coverage --save results", "compare.md"),
+    "living_labels.json": ("ir3de bench living --data DIR --only labels --save results", "labelling.md"),
     "living_learning.json": ("ir3de bench living --data DIR --only learning --save results", "learning.md"),
     "living_poisoning.json": ("ir3de bench living --data DIR --only poisoning --save results", "learning.md"),
     "living_drift.json": ("ir3de bench living --data DIR --only drift --save results", "drift.md"),
