@@ -50,6 +50,7 @@ async def run(
         try:
             chosen = await choose(await read(accepted))
             answered = chosen if isinstance(chosen, Answered) else await ask(chosen)
+            del chosen  # it has the body of the request, and a stream lasts for minutes
             if isinstance(answered, UpstreamFailure):
                 await send_failure(accepted, answered)
             else:
