@@ -282,7 +282,8 @@ def test_frames_of_a_call_that_has_ended_are_ignored(peer: Peer) -> None:
     peer.write(http2.DATA, 0, 3, pack(b"hello"))
     got = b""
     while pack(b"hello") not in got:
-        assert (data := peer.socket.recv(65_536)), "the server has closed the connection"
+        data = peer.socket.recv(65_536)
+        assert data, "the server has closed the connection"
         got += data
 
 
