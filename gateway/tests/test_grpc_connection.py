@@ -52,6 +52,10 @@ def port() -> Iterator[int]:
         started.set()
         async with server:
             await stop.wait()
+        for connection in list(connections):
+            connection.abort()
+        while connections:  # until all of them are closed
+            await asyncio.sleep(0.01)
 
     stop = asyncio.Event()
     thread = threading.Thread(target=lambda: loop.run_until_complete(run()))
