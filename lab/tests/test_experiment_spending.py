@@ -233,6 +233,7 @@ def test_apgr_is_compared_on_the_same_items(tmp_path: Path) -> None:
 # the command ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_from_rows_to_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, data = write_rows(tmp_path)
@@ -247,6 +248,7 @@ def test_from_rows_to_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert "TF-IDF + ridge, each domain by itself" in names and "ir3de, by task, each domain by itself" not in names
 
 
+@pytest.mark.nightly
 @pytest.mark.torch
 def test_routers_on_an_encoder_expect_scores_and_are_not_run_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
