@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ir3de import Router
+from raw_sockets import eventually
 from running_gateway import QUESTIONS
 
 pytest.importorskip("google.protobuf")
@@ -185,3 +189,23 @@ def test_trailers_without_a_body_pass(envoy: Envoy) -> None:
             answer += data
     assert b" 200 " in answer.split(b"\r\n")[0]
     assert b"x-ir3de-why: not routed" in answer
+
+
+def test_a_new_router_is_taken_and_a_broken_one_is_not(envoy: Envoy) -> None:
+    def read_digest() -> str:
+        return envoy.ask(chat(QUESTIONS["maths"])).headers["x-ir3de-router"]
+
+    assert envoy.processor is not None
+    before = read_digest()
+    router = Router.load(envoy.router)
+    router.with_policy(replace(router.policy, threshold=router.policy.threshold / 2 + 0.001)).save(envoy.router)
+    envoy.processor.send_signal(signal.SIGHUP)
+    assert eventually(lambda: read_digest() != before)
+    after = read_digest()
+    (envoy.router / "router.json").write_text("{", encoding="utf-8")
+    envoy.processor.send_signal(signal.SIGHUP)
+    for _ in range(20):
+        assert read_digest() == after
+    router.save(envoy.router)
+    envoy.processor.send_signal(signal.SIGHUP)
+    assert eventually(lambda: read_digest() == before)

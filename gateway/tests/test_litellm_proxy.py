@@ -11,7 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,9 @@ import yaml
 from api_answers import SAID, answer_as_servers_do
 from commands import run
 from free_ports import find_free_port
+from ir3de import Router
 from ir3de.traffic import Journal, TrafficRecord
+from raw_sockets import eventually
 from running_gateway import QUESTIONS, TEXTS, Upstream, save_small_router, served
 
 PYTHON = os.environ.get("IR3DE_LITELLM_PYTHON", sys.executable)
@@ -272,6 +274,18 @@ def test_OpenAI_for_JavaScript_needs_no_change(proxy: Proxy, tmp_path: Path) -> 
     command = ["node", str(script), QUESTIONS["law"]]
     done = subprocess.run(command, env=given, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.stdout == f"law {SAID}\n{SAID}", done.stderr
+
+
+def test_a_new_router_is_taken_while_the_proxy_serves(proxy: Proxy) -> None:
+    """Within ten seconds of the next request."""
+
+    def read_digest() -> str:
+        return proxy.ask(chat(QUESTIONS["maths"]))[1]["x-ir3de-router"]
+
+    before, folder = read_digest(), proxy.log.parent / "router"
+    router = Router.load(folder)
+    router.with_policy(replace(router.policy, threshold=router.policy.threshold / 2 + 0.001)).save(folder)
+    assert eventually(lambda: read_digest() != before)
 
 
 WRONG = [
