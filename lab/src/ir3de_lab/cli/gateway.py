@@ -34,7 +34,7 @@ def gateway(quick: bool, workers: int, save: Path | None, out: Output) -> None:
     Example:
       ir3de bench gateway --save results/gateway.json
     """
-    from dataclasses import asdict, replace
+    from dataclasses import replace
 
     from ir3de_lab.benchmarks.gateway.measuring import QUICK, Plan, measure
 
@@ -44,10 +44,7 @@ def gateway(quick: bool, workers: int, save: Path | None, out: Output) -> None:
     with out.spinner("measuring the gateway"):
         for found in measure(plan):
             figures += found
-    document = {**circumstances, "plan": asdict(plan), "figures": [figure.to_dict() for figure in figures]}
-    keep(save, document)
-    out.json(document)
-    out.result(figures_table(figures))
+    _report(out, save, circumstances, plan, figures)
     out.note(_rates(figures))
 
 
@@ -141,8 +138,6 @@ def versions(before: Path, quick: bool, save: Path | None, out: Output) -> None:
     Example:
       ir3de bench versions --before ../before --save results/versions.json
     """
-    from dataclasses import asdict
-
     from ir3de_lab.benchmarks.gateway.versions import QUICK, VersionPlan, measure_versions
 
     plan = QUICK if quick else VersionPlan()
@@ -151,11 +146,7 @@ def versions(before: Path, quick: bool, save: Path | None, out: Output) -> None:
     with out.spinner("comparing two versions"):
         for found in measure_versions(before, plan):
             figures += found
-    earlier = {"before": find_commit(before)}
-    document = {**circumstances, **earlier, "plan": asdict(plan), "figures": [figure.to_dict() for figure in figures]}
-    keep(save, document)
-    out.json(document)
-    out.result(figures_table(figures))
+    _report(out, save, {**circumstances, "before": find_commit(before)}, plan, figures)
 
 
 @click.command()
@@ -181,18 +172,13 @@ def keys(
       ir3de bench keys --save results/keys.json
       ir3de bench keys --machines 3 --store redis://127.0.0.1:6379/0 --save results/shared_keys.json
     """
-    from dataclasses import asdict
-
     from ir3de_lab.benchmarks.gateway.key_limits import Plan, measure_key_limits
 
     plan = Plan(requests, many, workers, seed, machines, store)
     circumstances = describe_circumstances()
     with out.spinner(f"sending {requests:,} requests of {many} keys at once, against each kind of limit"):
         figures = [figure for kind in measure_key_limits(plan) for figure in kind.figures()]
-    document = {**circumstances, "plan": asdict(plan), "figures": [figure.to_dict() for figure in figures]}
-    keep(save, document)
-    out.json(document)
-    out.result(figures_table(figures))
+    _report(out, save, circumstances, plan, figures)
 
 
 @click.command()
@@ -245,18 +231,13 @@ def store_load(store: str, quick: bool, save: Path | None, out: Output) -> None:
     Example:
       ir3de bench store-load --store redis://127.0.0.1:6379/0 --save results/store_load.json
     """
-    from dataclasses import asdict
-
     from ir3de_lab.benchmarks.gateway.store_load import StorePlan, measure_store_load
 
     plan = StorePlan(store, 3.0 if quick else StorePlan.seconds)
     circumstances = describe_circumstances()
     with out.spinner("asking three gateways on one store"):
         figures = measure_store_load(plan)
-    document = {**circumstances, "plan": asdict(plan), "figures": [figure.to_dict() for figure in figures]}
-    keep(save, document)
-    out.json(document)
-    out.result(figures_table(figures))
+    _report(out, save, circumstances, plan, figures)
 
 
 @click.command()
@@ -274,7 +255,7 @@ def envoy(quick: bool, processors: int, save: Path | None, out: Output) -> None:
     Example:
       ir3de bench envoy --save results/envoy.json
     """
-    from dataclasses import asdict, replace
+    from dataclasses import replace
 
     from ir3de_lab.benchmarks.gateway.envoy import QUICK, EnvoyPlan, measure_envoy
 
@@ -284,6 +265,13 @@ def envoy(quick: bool, processors: int, save: Path | None, out: Output) -> None:
     with out.spinner("measuring Envoy"):
         for found in measure_envoy(plan):
             figures += found
+    _report(out, save, circumstances, plan, figures)
+
+
+def _report(out: Output, save: Path | None, circumstances: dict[str, Any], plan: Any, figures: list[Figure]) -> None:
+    """Keep, print and show what was measured; `plan` is a dataclass."""
+    from dataclasses import asdict
+
     document = {**circumstances, "plan": asdict(plan), "figures": [figure.to_dict() for figure in figures]}
     keep(save, document)
     out.json(document)
