@@ -16,6 +16,7 @@ from h2.events import ConnectionTerminated, DataReceived, Event, RemoteSettingsC
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ir3de.errors import InputError
 from ir3de_gateway.integrations import http2_frames as http2
 from ir3de_gateway.integrations.grpc_connection import MAX_STREAMS, WINDOW_BYTES, GrpcConnection
 
@@ -323,3 +324,21 @@ def test_no_bytes_stop_the_server(content: bytes) -> None:
 
     asyncio.run(feed())
     assert written
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("nonsense", "not an address and a port"),
+        ("127.0.0.1:http", "not an address and a port"),
+        ("127.0.0.1:99999", "not an address and a port"),
+        ("192.0.2.1:9002", "cannot listen on 192.0.2.1:9002"),
+        ("unix:/no/such/folder/socket", "cannot listen on unix:/no/such/folder/socket"),
+    ],
+)
+def test_an_address_that_cannot_be_used_is_named(address: str, said: str) -> None:
+    pytest.importorskip("google.protobuf")
+    from ir3de_gateway.integrations.ext_proc_server import listen
+
+    with pytest.raises(InputError, match=said):
+        asyncio.run(listen(address, lambda: GrpcConnection({}, 1, set())))

@@ -20,6 +20,7 @@ from ir3de_gateway.integrations.grpc_connection import GrpcConnection, Handler
 RELOAD_CHECK_S = 10.0  # between two looks for a new router
 DRAIN_S = 5.0  # that open requests have to end
 MESSAGE_OVERHEAD_BYTES = 1_000_000  # of a message besides the body: its headers
+LARGEST_PORT = 65_535
 SERVING = b"\x08\x01"  # gRPC's HealthCheckResponse with the status SERVING
 
 _log = logging.getLogger("ir3de.gateway")
@@ -67,7 +68,7 @@ async def serve(
         b"/grpc.health.v1.Health/Check": HealthCall,
     }
     message_bytes = rules.body_bytes + MESSAGE_OVERHEAD_BYTES
-    server = await _listen(address, lambda: GrpcConnection(methods, message_bytes, connections))
+    server = await listen(address, lambda: GrpcConnection(methods, message_bytes, connections))
     async with AsyncExitStack() as stack:
         stack.callback(server.close)
         if metrics_address is not None:
@@ -83,15 +84,18 @@ async def serve(
         await _drain(connections)
 
 
-async def _listen(address: str, create: Callable[[], GrpcConnection]) -> asyncio.Server:
-    loop = asyncio.get_running_loop()
+async def listen(address: str, create: Callable[[], GrpcConnection]) -> asyncio.Server:
+    """Accept connections at an address and port, or at a Unix socket."""
+    loop, is_path = asyncio.get_running_loop(), address.startswith("unix:")
+    host, _, port = address.rpartition(":")
+    if not is_path and not (host and port.isdecimal() and int(port) <= LARGEST_PORT):
+        raise InputError(f"{address!r} is not an address and a port, such as 127.0.0.1:9002, or unix:/path/of/socket")
     try:
-        if address.startswith("unix:"):
+        if is_path:
             return await loop.create_unix_server(create, address.removeprefix("unix:"))
-        host, _, port = address.rpartition(":")
         return await loop.create_server(create, host.strip("[]"), int(port))
-    except (OSError, ValueError, OverflowError) as error:
-        raise InputError(f"cannot listen on {address}: it is taken, or it is not an address of this machine") from error
+    except OSError as error:
+        raise InputError(f"cannot listen on {address}: {error.strerror or error}") from error
 
 
 def _name_address(address: str, server: asyncio.Server) -> str:
