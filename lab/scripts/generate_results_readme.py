@@ -86,6 +86,7 @@ COMMANDS = {  # every raw file beside the settings: what makes it, and the page 
     ),
     "store.json": ("python scripts/measure_store.py results/store.json", "keys.md"),
     "envoy.json": ("ir3de bench envoy --save results/envoy.json", "envoy.md"),
+    "workers.json": ("ir3de bench workers --save results/workers.json", "scaling.md"),
     "store_load.json": (
         "ir3de bench store-load --store redis://127.0.0.1:6379/0 --save results/store_load.json",
         "scaling.md",

@@ -62,6 +62,7 @@ for _command in (
     gateway.replicas,
     gateway.envoy,
     gateway.store_load,
+    gateway.workers,
     gateway.versions,
     translation.translation,
     trust.trust,

@@ -268,6 +268,27 @@ def envoy(quick: bool, processors: int, save: Path | None, out: Output) -> None:
     _report(out, save, circumstances, plan, figures)
 
 
+@click.command()
+@click.option("--workers", type=click.IntRange(min=2), default=2, show_default=True, help="Processes of the gateway.")
+@save_option
+@output_options
+def workers(workers: int, save: Path | None, out: Output) -> None:
+    """Whether several workers on one machine scale: the processor time of a request must not grow with them.
+
+    \b
+    Example:
+      ir3de bench workers --save results/workers.json
+    """
+    from ir3de_lab.benchmarks.gateway.measuring import Plan
+    from ir3de_lab.benchmarks.gateway.workers import measure_workers
+
+    plan = Plan(workers=workers)
+    circumstances = describe_circumstances()
+    with out.spinner(f"measuring one worker and {workers}"):
+        figures = measure_workers(plan)
+    _report(out, save, circumstances, plan, figures)
+
+
 def _report(out: Output, save: Path | None, circumstances: dict[str, Any], plan: Any, figures: list[Figure]) -> None:
     """Keep, print and show what was measured; `plan` is a dataclass."""
     from dataclasses import asdict
