@@ -252,6 +252,7 @@ def test_answers_wait_for_the_window_of_the_client(peer: Peer) -> None:
         ((http2.PING, 0, 0, b"1234"), http2.FRAME_SIZE_ERROR),
         ((http2.WINDOW_UPDATE, 0, 0, struct.pack(">I", 0)), http2.PROTOCOL_ERROR),
         ((http2.WINDOW_UPDATE, 0, 0, struct.pack(">I", 2**31 - 1)), http2.FLOW_ERROR),
+        ((http2.WINDOW_UPDATE, 0, 1, struct.pack(">I", 2**31 - 1)), http2.FLOW_ERROR),
         ((http2.WINDOW_UPDATE, 0, 0, b"1"), http2.FRAME_SIZE_ERROR),
         ((http2.PUSH_PROMISE, 0, 1, b"1234"), http2.PROTOCOL_ERROR),
         ((http2.DATA, 0, 1, bytes(20_000)), http2.FRAME_SIZE_ERROR),

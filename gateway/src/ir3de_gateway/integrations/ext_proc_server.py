@@ -15,7 +15,8 @@ from ir3de_gateway.background import repeat
 from ir3de_gateway.integrations import envoy_messages as api
 from ir3de_gateway.integrations.decider import Decider
 from ir3de_gateway.integrations.ext_proc import Exchange, Metrics, Processor, Rules
-from ir3de_gateway.integrations.grpc_connection import GrpcConnection, Handler
+from ir3de_gateway.integrations.grpc_call import Handler
+from ir3de_gateway.integrations.grpc_connection import GrpcConnection
 
 RELOAD_CHECK_S = 10.0  # between two looks for a new router
 DRAIN_S = 5.0  # that open requests have to end

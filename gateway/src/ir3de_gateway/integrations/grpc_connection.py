@@ -11,17 +11,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from hpack import Decoder
 from hpack.exceptions import HPACKError
 
 from ir3de_gateway.integrations import http2_frames as http2
+from ir3de_gateway.integrations.grpc_call import Call, Methods
 
 MAX_STREAMS = 4_000
 MAX_HEAD_BYTES = 64_000
+MAX_PATHS = 100  # that are kept with their headers: a peer may send many
 MAX_WAITING_BYTES = 1 << 24  # of messages that wait for their turn; then nothing more is read
 WINDOW_BYTES = 1 << 20  # that a peer may send of a stream before we have read it
 CONNECTION_WINDOW_BYTES = 1 << 24
@@ -32,47 +32,6 @@ _LENGTH = struct.Struct(">BI")  # of a message: whether it is compressed, and it
 _HEAD = b"\x88\x0f\x10\x10application/grpc"
 
 _log = logging.getLogger("ir3de.gateway")
-
-
-class Handler(Protocol):
-    """What answers the messages of one call."""
-
-    async def take(self, message: bytes) -> Sequence[bytes]:
-        """The answers to a message; the next message waits for them."""
-
-    def end(self) -> None:
-        """Nothing more comes."""
-
-
-Methods = Mapping[bytes, Callable[[], Handler]]  # by their path
-
-
-class Call:
-    """One call: a stream of the connection."""
-
-    __slots__ = (
-        "handler",
-        "has_begun",
-        "is_all_in",
-        "number",
-        "partial",
-        "status",
-        "task",
-        "unread",
-        "unsent",
-        "waiting",
-        "window",
-    )
-
-    def __init__(self, number: int, handler: Handler, window: int) -> None:
-        self.number, self.handler, self.window = number, handler, window
-        self.partial = bytearray()  # a message that is not whole yet
-        self.waiting: deque[bytes] = deque()  # messages that are
-        self.unsent = bytearray()  # answers for which the window has no room
-        self.unread = 0  # bytes that the peer may not send again yet
-        self.has_begun = self.is_all_in = False
-        self.status: int | None = None  # of gRPC, once all answers are made
-        self.task: asyncio.Task[None] | None = None
 
 
 class GrpcConnection(asyncio.Protocol):
@@ -206,11 +165,12 @@ class GrpcConnection(asyncio.Protocol):
     def _widen(self, number: int, more: int) -> None:
         if not more:
             raise http2.PeerError(http2.PROTOCOL_ERROR, "a window grows by nothing")
+        call = self._calls.get(number)
         if number == 0:
             self._window += more
-        elif (call := self._calls.get(number)) is not None:
+        elif call is not None:
             call.window += more
-        if self._window > http2.LARGEST_WINDOW_BYTES:
+        if max(self._window, 0 if call is None else call.window) > http2.LARGEST_WINDOW_BYTES:
             raise http2.PeerError(http2.FLOW_ERROR, "a window is too large")
         self._send_waiting()
 
@@ -227,10 +187,10 @@ class GrpcConnection(asyncio.Protocol):
         if (call := self._calls.get(number)) is not None:  # trailers
             self._end_input(call)
             return
-        if number <= self._last or not number % 2:
-            if number > self._last or not number % 2:
-                raise http2.PeerError(http2.PROTOCOL_ERROR, f"{number} is not a stream of a client")
-            return  # of a call that has ended here
+        if not number % 2:
+            raise http2.PeerError(http2.PROTOCOL_ERROR, f"{number} is not a stream of a client")
+        if number <= self._last:  # of a call that has ended here
+            return
         self._last = number
         if self._is_closing or len(self._calls) >= MAX_STREAMS:
             self._put(http2.RST_STREAM, 0, number, struct.pack(">I", http2.REFUSED_STREAM))
@@ -253,10 +213,11 @@ class GrpcConnection(asyncio.Protocol):
         except HPACKError as error:
             raise http2.PeerError(http2.COMPRESSION_ERROR, f"headers cannot be read: {error}") from error
         path = next((bytes(value) for name, value, *_ in headers if name == b":path"), b"")
-        if all(0x80 < byte < 0xFF for byte in block):  # each byte is a place in the table
-            self._paths[block] = path
-        else:
+        is_kept = all(0x80 < byte < 0xFF for byte in block)  # each byte is a place in the table
+        if not is_kept or len(self._paths) >= MAX_PATHS:
             self._paths.clear()
+        if is_kept:
+            self._paths[block] = path
         return path
 
     def _take_data(self, number: int, flags: int, content: bytes) -> None:
