@@ -7,7 +7,6 @@ Each is measured in one process, and in two that change the same row at the same
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import platform
@@ -24,6 +23,8 @@ from typing import Any
 from ir3de.serving import close_with, open_database
 from ir3de_gateway.store.limits import FileLimits, Limits, Spending
 from ir3de_gateway.store.numbers import NumberFile, NumberRow, Numbers, WorkerTable
+from ir3de_lab import files
+from ir3de_lab.catalogue.recording import record
 
 OPERATIONS, ROUNDS = 200, 20
 LIMITS = Limits(10**9, 10**12, 10**6, 1e12, 1e12)
@@ -156,7 +157,7 @@ def main() -> None:
             "cores": os.cpu_count(),
         }
         document = {"circumstances": {**circumstances, "python": platform.python_version()}, "figures": figures}
-        Path(sys.argv[1]).write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        files.write_json(Path(sys.argv[1]), {**document, **record("store")})
 
 
 if __name__ == "__main__":

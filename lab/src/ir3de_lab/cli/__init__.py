@@ -22,6 +22,7 @@ from ir3de_lab.cli import (
     robustness,
     run,
     scale,
+    stale,
     strong_weak,
     switches,
     tables,
@@ -71,6 +72,8 @@ for _command in (
     run.run,
     changes.dynamic,
     changes.decentralised,
+    stale.stale,
+    stale.renew,
     tables.tables,
     figures.figures,
 ):

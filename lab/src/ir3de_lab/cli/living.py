@@ -9,6 +9,7 @@ import click
 
 from ir3de.cli.plugins import Output, heading, output_options
 from ir3de_lab.benchmarks.living import FIGURES, load_measure
+from ir3de_lab.catalogue import benchmarks
 from ir3de_lab.cli.shared import figures_table, keep
 
 
@@ -39,7 +40,8 @@ def living(data: Path, only: Sequence[str], quick: bool, save: Path | None, out:
             figures = load_measure(name)(data, quick=quick, note=out.remark)
         document = {"circumstances": circumstances(), "quick": quick, "figures": [one.to_dict() for one in figures]}
         if save is not None:
-            keep(save / f"living_{name}.json", document)
+            own = f"living {name}"
+            keep(save / f"living_{name}.json", document, own if own in benchmarks() else "living")
         documents[name] = document
         out.result(heading(name, FIGURES[name]), figures_table(figures))
     out.json(documents)

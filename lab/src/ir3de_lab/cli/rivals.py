@@ -11,6 +11,7 @@ import click
 
 from ir3de.cli.plugins import Output, heading, output_options, table
 from ir3de.errors import ArtifactError, MissingExtraError
+from ir3de_lab.catalogue import FRESH, MEASURES, judge
 from ir3de_lab.cli.shared import accuracy_cells, data_option, keep, save_option, suite_option
 
 if TYPE_CHECKING:
@@ -40,13 +41,15 @@ def rivals(
 
     Words: naive Bayes, TF-IDF with logistic regression, hashed n-grams. With --encoder: the nearest training prompts,
     a linear probe, fine-tuning. Where every domain has prompts from other sources, all are also fitted on 30 prompts a
-    domain, drawn ten times. A file named with --save keeps the rows it has and that are not measured again.
+    domain, drawn ten times. A file named with --save keeps the rows it has and that are not measured again, unless the
+    sources have changed since.
 
     \b
     Example:
       ir3de bench rivals --data suites/ --suite reasoning
       ir3de bench rivals --data suites/ --encoder models/all-MiniLM-L6-v2 --save results/rivals.json
     """
+    from ir3de_lab.benchmarks.measurement import circumstances
     from ir3de_lab.benchmarks.rivals import merged
     from ir3de_lab.benchmarks.rivals import rivals as known
     from ir3de_lab.rivals.encoder import Encoder
@@ -64,7 +67,8 @@ def rivals(
             skipped[name] = str(row)
             continue
         rows.append(row)
-        keep(save, {"rows": merged(before, [row.to_dict() for row in rows])})  # now: the next may take long
+        document = {"circumstances": circumstances(), "rows": merged(before, [row.to_dict() for row in rows])}
+        keep(save, document)  # now: the next may take long
     out.json({"rows": [row.to_dict() for row in rows], "skipped": skipped})
     _show(out, rows)
     for name, reason in skipped.items():
@@ -91,11 +95,12 @@ def _measured(
 
 
 def _kept(path: Path | None) -> list[dict[str, Any]]:
-    """The rows of a file from before."""
+    """The rows of a file from before, if they still describe the sources."""
     if path is None or not path.exists():
         return []
     try:
-        rows = json.loads(path.read_bytes())["rows"]
+        document = json.loads(path.read_bytes())
+        rows = document["rows"] if judge(document.get(MEASURES))[0] == FRESH else []
     except (ValueError, KeyError, TypeError) as error:
         raise ArtifactError(
             f"{path} is there, and holds no rows of rivals ({error!r}): choose another name, or remove it"

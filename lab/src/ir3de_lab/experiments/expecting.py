@@ -13,6 +13,7 @@ from ir3de import Router
 from ir3de.embedding.packaged_models import get_title
 from ir3de.errors import EmbeddingError, InputError
 from ir3de_lab.benchmarks.rivals import surroundings
+from ir3de_lab.catalogue.recording import record
 from ir3de_lab.experiments.contenders import timed
 from ir3de_lab.experiments.encoder_contenders import Opened, Ways, describe_encoder, find_slowness, lacking
 from ir3de_lab.experiments.expectations import Expectations
@@ -63,7 +64,7 @@ def expect_all(
         if one.encoding_us:
             together(texts)  # from now on their vectors are remembered, and times are those of the rest
         found, asking = timed(partial(together, texts))
-        about = {**this_process(), **surroundings(), **one.about}
+        about = {**this_process(), **surroundings(), **record("run"), **one.about}
         yield Expectations(
             one.name, one.family, found, costs, fitting + len(rows) * one.encoding_us / 1e6,
             1e6 * asking / len(texts) + one.encoding_us, about,

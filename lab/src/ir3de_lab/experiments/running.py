@@ -25,6 +25,7 @@ from ir3de.selectors import EntropyTopK
 from ir3de.statistics import collect
 from ir3de_lab.benchmarks.protocol import first_tokens
 from ir3de_lab.benchmarks.rivals import surroundings
+from ir3de_lab.catalogue.recording import record
 from ir3de_lab.experiments import authors, sweeps
 from ir3de_lab.experiments.choices import LOAD, Choices, columns_of
 from ir3de_lab.experiments.contenders import (
@@ -208,13 +209,14 @@ def _choices(stage: Stage, entry: Entry, domains: Sequence[str], microseconds: f
         entry.series,
         entry.axis,
         entry.at,
-        {**describe_run(entry.encoder), **entry.about},
+        {**describe_run(entry.family, entry.encoder), **entry.about},
     )
 
 
-def describe_run(encoder: str | None = None) -> dict[str, Any]:
-    """What a run's figures were taken with."""
-    return {**this_process(), **surroundings(), "encoder": encoder, **_load()}
+def describe_run(family: str = "ours", encoder: str | None = None) -> dict[str, Any]:
+    """What a run's figures were taken with, and which sources they depend on."""
+    benchmark = "run encoders" if encoder else "run words" if family == "rivals" else "run"
+    return {**this_process(), **surroundings(), "encoder": encoder, **_load(), **record(benchmark)}
 
 
 def _load() -> dict[str, float]:

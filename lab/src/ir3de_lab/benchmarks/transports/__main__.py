@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import platform
 import sys
@@ -14,6 +13,7 @@ from typing import Any
 
 import uvloop
 
+from ir3de_lab import files
 from ir3de_lab.benchmarks.transports.clients import CLIENTS, list_available
 from ir3de_lab.benchmarks.transports.faults import try_all
 from ir3de_lab.benchmarks.transports.measuring import (
@@ -23,6 +23,7 @@ from ir3de_lab.benchmarks.transports.measuring import (
     measure_memory,
     measure_speed,
 )
+from ir3de_lab.catalogue.recording import record
 
 STREAMS = 9_900
 
@@ -66,7 +67,7 @@ def main() -> None:
     result = measure(list_available(given.clients.split(",")), given.streams, given.rounds)
     sys.stdout.write(format_table(result))
     if given.save is not None:
-        given.save.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        files.write_json(given.save, {**result, **record("transports")})
 
 
 if __name__ == "__main__":
