@@ -18,7 +18,7 @@ from experiment_files import LINEAR, chosen, random_matrix, write_results
 from ir3de.errors import ArtifactError, InputError
 from ir3de_lab.experiments import choices, left_out, settings
 from ir3de_lab.experiments.choices import Choices
-from ir3de_lab.experiments.encoder_contenders import NEAREST_K, RATES, Ways, encoders, planned
+from ir3de_lab.experiments.encoder_contenders import BERT_RATES, NEAREST_K, RATES, Ways, encoders, planned
 from ir3de_lab.experiments.matrix import Matrix
 from ir3de_lab.experiments.results import outcomes, read
 from ir3de_lab.experiments.settings import Encoders
@@ -35,13 +35,17 @@ REASON = "it needs an accelerator"
 def test_every_cell_is_planned_for_every_encoder_and_rate() -> None:
     plans = planned(TWO)
     names = [plan.name for plan in plans]
-    assert len(set(names)) == len(names) == 2 * (2 * len(NEAREST_K) + 2 * len(RATES) + 1)
+    assert len(set(names)) == len(names) == 2 * (2 * len(NEAREST_K) + 2 * len(RATES) + len(BERT_RATES))
     assert {plan.at for plan in plans if plan.method == "MoDEM"} == {1e-5, 1e-4, 1e-3, 1e-2, 1e-1}
+    assert {plan.series for plan in plans if plan.method == "BERT-router"} == {
+        "BERT-router (MiniLM-L6, 512 tokens)",
+        "BERT-router (all-mpnet-base-v2, 512 tokens)",
+    }
     assert {(plan.size, plan.source) for plan in plans if plan.method == "MoDEM"} == {
         ("small", "minilm-l6"),
         ("large", "all-mpnet-base-v2"),
     }
-    assert {"BERT-router (MiniLM-L6, 512 tokens)", "kNN, mean, k=10 (MiniLM-L6, 512 tokens)"} <= set(names)
+    assert {"BERT-router, rate=2e-05 (MiniLM-L6, 512 tokens)", "kNN, mean, k=10 (MiniLM-L6, 512 tokens)"} <= set(names)
     frozen = [plan.frozen for plan in plans]
     assert frozen == sorted(frozen, reverse=True)  # what only encodes comes first
 
@@ -49,7 +53,7 @@ def test_every_cell_is_planned_for_every_encoder_and_rate() -> None:
 def test_an_encoder_that_stands_in_for_both_sizes_is_planned_once() -> None:
     plans = planned(replace(TWO, large="minilm-l6"))
     assert {plan.size for plan in plans if plan.method == "MoDEM"} == {"small/large"}
-    assert len(plans) == 2 * len(NEAREST_K) + 2 * len(RATES) + 1
+    assert len(plans) == 2 * len(NEAREST_K) + 2 * len(RATES) + len(BERT_RATES)
 
 
 @pytest.mark.parametrize("name", ["clm", "clm-large", "reasoning", "reasoning-large", "routerdc7"])
@@ -354,6 +358,21 @@ def test_a_run_that_was_stopped_goes_on_and_says_what_it_leaves_out(
     assert len(left_out.read(results)) == 2 and set(left_out.read(results)) <= set(shown)
     assert [name for name in shown if ", chosen k=" in name] and [name for name in shown if ", chosen rate=" in name]
     assert sorted((tmp_path / "vectors").glob("*-512-tokens/*.npz"))
+
+
+@pytest.mark.torch
+def test_a_file_says_what_training_really_ran(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_cores(monkeypatch)
+    few = {name: texts[:10] for name, texts in TRAIN.items()}
+    ways = Ways(patient=True, matching=("BERT-router, rate=2e-05", "fine-tuned, rate=0.001", "frozen, rate=0.001"))
+    made = {entry.name.partition(",")[0]: entry for entry in encoders(few, Encoders(*[str(folder)] * 3), ways)}
+    for entry in made.values():
+        about = entry.about
+        assert 0 <= about["epoch_kept"] <= about["epochs_run"] and entry.at in (2e-5, 1e-3)
+    bert = made["BERT-router"].about
+    assert set(bert["texts_trained_on"].values()) == {9} and set(bert["texts_validated_on"].values()) == {1}
+    assert len(bert["validation_by_epoch"]) == bert["epochs_run"] <= bert["most_epochs"]
+    assert bert["validation"] == bert["validation_by_epoch"][bert["epoch_kept"] - 1] == max(bert["validation_by_epoch"])
 
 
 def test_without_torch_nothing_is_left_out_for_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

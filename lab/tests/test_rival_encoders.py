@@ -16,7 +16,7 @@ from ir3de_lab.rivals.encoder import Encoder
 from ir3de_lab.rivals.encoder_heads import NearestNeighbours
 from ir3de_lab.rivals.fine_tuned import FineTuned
 from ir3de_lab.rivals.modem import Modem
-from ir3de_lab.rivals.training import Epoch, cosine, keep_best, linear, share_of_rate
+from ir3de_lab.rivals.training import Epoch, Trained, cosine, keep_best, linear, share_of_rate
 from refused import refusal
 from test_rivals import ODD, TEST, TEXTS, TRAIN, encoders_in, with_encoders, with_torch, write_encoder
 
@@ -148,11 +148,39 @@ def test_the_best_epoch_is_kept(weights: list[float], accuracies: list[float], k
             yield float(number)
 
     torch.nn.init.constant_(layer.weight, 0.5)
-    history = keep_best(torch, layer, losses(), lambda: next(measured))
+    history = keep_best(torch, layer, losses(), lambda: next(measured)).history
     assert layer.weight.item() == kept and not layer.training
     assert history == tuple(Epoch(float(number), accuracies[number]) for number in range(len(history)))
     ends = [number for number, weight in enumerate(weights, 1) if not math.isfinite(weight)]
     assert len(history) == (ends[0] if ends else len(weights))
+
+
+@with_torch
+@pytest.mark.parametrize(
+    ("patience", "run", "kept"),
+    [(None, 5, 5), (1, 2, 1), (2, 3, 1), (3, 5, 5)],  # an epoch as good as the best is not better
+)
+def test_a_training_ends_after_epochs_that_are_not_better(patience: int | None, run: int, kept: int) -> None:
+    import torch
+
+    accuracies = iter([60.0, 60.0, 50.0, 70.0, 80.0])
+    course = keep_best(torch, torch.nn.Linear(1, 1), iter([0.0] * 5), lambda: next(accuracies), patience=patience)
+    assert (len(course.history), course.kept_epoch) == (run, kept)
+    assert course.accuracy == (60.0 if kept == 1 else 80.0)
+
+
+@with_encoders
+def test_the_bert_router_keeps_its_best_epoch_on_texts_it_did_not_learn_from(
+    tiny_encoder: Callable[..., Encoder],
+) -> None:
+    settings = {"epochs": 6, "fewest_steps": 1, "rate": 3e-3, "batch": 16, "pooling": "cls"}
+    fitted = FineTuned(tiny_encoder(), validated=0.1, **settings).fit(TRAIN)  # type: ignore[arg-type]
+    assert isinstance(fitted, Trained)
+    assert set(fitted.trained_on) == {36} and set(fitted.validated_on) == {4}
+    course = fitted.course
+    assert course.accuracy == max(epoch.accuracy for epoch in course.history)
+    assert len(course.history) in (course.kept_epoch + 1, 6)  # ended by an epoch that was not better, or by the last
+    assert not isinstance(FineTuned(tiny_encoder(), **{**settings, "epochs": 1}).fit(TRAIN), Trained)  # type: ignore[arg-type]
 
 
 @with_encoders

@@ -35,9 +35,10 @@ TRAINED_ENCODER = Traits(central_data=True, language_model=True, adds_experts=Fa
 NEAREST_K = (1, 5, 10)  # as in the paper
 RATES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)  # those of the paper's figure
 FULL_RATES = (1e-3, 1e-2, 1e-4, 1e-1, 1e-5)  # the usual ones first: each takes a while
+BERT_RATES = (2e-5, 5e-5, 1e-5)  # of the encoder and its head alike: those that are usual for BERT
 MODEM_TEXTS = 1_750  # of a domain, as in the paper
-EPOCHS = 1  # of training a whole encoder
-HELD_OUT = 0.1  # of a domain's training texts, to choose k on
+MOST_EPOCHS = 4  # of training a whole encoder; one that is not better ends it
+HELD_OUT = 0.1  # of a domain's training texts, to choose k on, and the BERT-router's epoch and rate
 LARGEST_ON_CORES = 50_000_000  # parameters: a larger encoder takes hours without an accelerator
 MOST_TOKENS_ON_CORES = 1_000_000  # of training texts
 CHARACTERS = 4  # of a token, about
@@ -61,7 +62,7 @@ class Planned:
 
     @property
     def axis(self) -> str | None:
-        return {"kNN": "neighbours", "MoDEM": "rate", "BERT-router": None}[self.method]
+        return "neighbours" if self.method == "kNN" else "rate"
 
     @property
     def encoder(self) -> str:
@@ -126,7 +127,7 @@ def planned(named: Encoders) -> list[Planned]:
         for k in NEAREST_K
     ]
     frozen = [plan("MoDEM", source, size=size, at=rate) for source, size in sizes.items() for rate in RATES]
-    bert = [plan("BERT-router", source, frozen=False) for source in sources]
+    bert = [plan("BERT-router", source, frozen=False, at=rate) for source in sources for rate in BERT_RATES]
     tuned = [
         plan("MoDEM", source, size=size, frozen=False, at=rate) for source, size in sizes.items() for rate in FULL_RATES
     ]
@@ -207,8 +208,8 @@ def _entry(plan: Planned, on: Opened, train: Texts) -> Entry:
     used = sum(len(texts) if plan.method == "kNN" else min(len(texts), MODEM_TEXTS) for texts in train.values())
     seconds += used * (encoding or 0.0) / 1e6
     traits = NEIGHBOURS if plan.method == "kNN" else TRAINED_ENCODER
-    epochs = {} if plan.frozen else {"epochs": EPOCHS}
-    about = {**describe_encoder(on.encoder), **epochs, **_validated(plan, on.encoder, train, fitted)}
+    course = describe_training(fitted, whole=not plan.frozen) if isinstance(fitted, Trained) else {}
+    about = {**describe_encoder(on.encoder), **course, **_validated(plan, on.encoder, train, fitted)}
     return Entry(
         plan.name, "rivals", traits, fitted, seconds, plan.series, plan.axis, plan.at, get_title(plan.source),
         encoding_us=encoding, about=about,
@@ -219,9 +220,11 @@ def _fit(plan: Planned, encoder: Encoder, train: Texts) -> Fitted:
     if plan.method == "kNN":
         return NearestNeighbours(encoder, int(plan.at or 1), plan.pooling).fit(train)
     if plan.method == "MoDEM":
-        epochs = None if plan.frozen else EPOCHS
+        epochs = None if plan.frozen else MOST_EPOCHS
         return Modem(encoder, rate=plan.at or 0.0, frozen=plan.frozen, epochs=epochs, most_texts=MODEM_TEXTS).fit(train)
-    return FineTuned(encoder, pooling="cls", epochs=EPOCHS, most_texts=MODEM_TEXTS).fit(train)
+    return FineTuned(
+        encoder, rate=plan.at or 0.0, pooling="cls", epochs=MOST_EPOCHS, most_texts=MODEM_TEXTS, validated=HELD_OUT
+    ).fit(train)
 
 
 def describe_encoder(encoder: Encoder) -> dict[str, Any]:
@@ -233,10 +236,25 @@ def describe_encoder(encoder: Encoder) -> dict[str, Any]:
     }
 
 
+def describe_training(fitted: Trained, *, whole: bool) -> dict[str, Any]:
+    """What really ran: how many epochs, which was kept, on how many texts of each domain; `whole` adds every epoch."""
+    course = fitted.course
+    told: dict[str, Any] = {
+        "epochs_run": len(course.history),
+        "epoch_kept": course.kept_epoch,
+        "texts_trained_on": dict(zip(fitted.names, fitted.trained_on, strict=True)),
+        "texts_validated_on": dict(zip(fitted.names, fitted.validated_on, strict=True)),
+    }
+    if whole:
+        told["most_epochs"] = MOST_EPOCHS
+        told["validation_by_epoch"] = [round(epoch.accuracy, 3) for epoch in course.history]
+    return told
+
+
 def _validated(plan: Planned, encoder: Encoder, train: Texts, fitted: Fitted) -> Mapping[str, float]:
     """The percentage right on training texts held out, the mean over the domains: what k or the rate is chosen by."""
     if isinstance(fitted, Trained):
-        return {"validation": round(max(epoch.accuracy for epoch in fitted.history), 3)}
+        return {"validation": round(fitted.course.accuracy, 3)}
     if plan.method != "kNN":
         return {}
     data = labelled(train)

@@ -67,6 +67,11 @@ def labelled(domains: Mapping[str, Sequence[str]]) -> Labelled:
     )
 
 
+def count_labels(labels: Indices) -> tuple[int, ...]:
+    """How many texts there are of each domain."""
+    return tuple(np.bincount(labels).tolist())
+
+
 def needed(module: str, *, extra: str, purpose: str) -> Any:
     """A module, or the error that says which extra of the laboratory brings it; "" is the laboratory itself."""
     try:

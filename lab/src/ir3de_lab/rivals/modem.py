@@ -12,11 +12,12 @@ from ir3de.errors import InputError
 from ir3de_lab.rivals.balancing import capped, held_out, mean_recall
 from ir3de_lab.rivals.classifier import Classifier
 from ir3de_lab.rivals.encoder import Encoder, Pooling
-from ir3de_lab.rivals.interface import Indices, Labelled, at_least, kept, labelled
-from ir3de_lab.rivals.training import Epoch, Trained, balanced_epochs, cosine, keep_best, train
+from ir3de_lab.rivals.interface import Indices, Labelled, at_least, count_labels, kept, labelled
+from ir3de_lab.rivals.training import Course, Trained, balanced_epochs, cosine, keep_best, train
 
 TRAINED, VALIDATED = 0.7, 0.1  # of a domain's texts; the rest is left out, as the authors test on it
-HEAD_EPOCHS, FULL_EPOCHS = 100, 3
+HEAD_EPOCHS, FULL_EPOCHS = 100, 4
+PATIENCE = 1  # epochs without a better one, where the encoder learns as well
 MOST_GRADIENT = 1.0
 
 
@@ -25,7 +26,8 @@ class Modem:
     """AdamW, a tenth of the steps to warm up, then a cosine; `rate` is the head's, whose vectors are as they come.
 
     With `frozen` the head alone learns, as in the IR3DE authors' code; without it the encoder learns as well, at its
-    own rate, as in MoDEM's paper. `pooling` is the encoder's usual one unless it is given.
+    own rate, as in MoDEM's paper, until an epoch is not better than the best before it. `pooling` is the encoder's
+    usual one unless it is given.
     """
 
     encoder: Encoder
@@ -67,22 +69,24 @@ class Modem:
             return chosen(torch.from_numpy(encoder.encode(texts, pooling, unit=False)))
 
         rates = [(head.parameters(), self.rate)]
-        history = self._train(data, head, rates, lambda i: head(vectors[i]), lambda i: chosen(vectors[i]))
+        course, trained, spared = self._train(
+            data, head, rates, lambda i: head(vectors[i]), lambda i: chosen(vectors[i])
+        )
         size = kept([*encoder.weights, *head.parameters()], besides=encoder.tokenizer_bytes)
-        return Trained(data.names, choose, *size, history)
+        return Trained(data.names, choose, *size, course, trained, spared)
 
     def _fit_all(self, data: Labelled) -> Trained:
         classifier = Classifier.untrained(self.encoder, self.pooling or self.encoder.usual_pooling, len(data.names))
         tokens = self.encoder.tokens(data.texts)
         rates = [(classifier.model.parameters(), self.encoder_rate), (classifier.head.parameters(), self.rate)]
-        history = self._train(
+        course, trained, spared = self._train(
             data,
             classifier.module,
             rates,
             lambda places: classifier.scores([tokens[i] for i in places]),
             lambda places: classifier.choose_tokens([tokens[i] for i in places]),
         )
-        return Trained(data.names, classifier.choose, *classifier.kept, history)
+        return Trained(data.names, classifier.choose, *classifier.kept, course, trained, spared)
 
     def _train(
         self,
@@ -91,10 +95,14 @@ class Modem:
         rates: Sequence[tuple[Any, float]],
         score: Callable[[Indices], Any],
         choose: Callable[[Indices], Indices],
-    ) -> tuple[Epoch, ...]:
+    ) -> tuple[Course, tuple[int, ...], tuple[int, ...]]:
         torch, rng = self.encoder.torch, np.random.default_rng(self.seed)
         number = self.epochs or (HEAD_EPOCHS if self.frozen else FULL_EPOCHS)
         places, validation = held_out(data.labels, TRAINED, VALIDATED, rng)
         epochs = balanced_epochs(places, data.labels, number, self.batch, rng)
         losses = train(torch, rates, score, data.labels, epochs, fall=cosine, most_gradient=MOST_GRADIENT)
-        return keep_best(torch, module, losses, lambda: mean_recall(data.labels[validation], choose(validation)))
+        patience = None if self.frozen else PATIENCE
+        course = keep_best(
+            torch, module, losses, lambda: mean_recall(data.labels[validation], choose(validation)), patience=patience
+        )
+        return course, count_labels(data.labels[places]), count_labels(data.labels[validation])

@@ -27,10 +27,29 @@ class Epoch:
 
 
 @dataclass(frozen=True)
-class Trained(Fitted):
-    """A rival that was trained, and how that went."""
+class Course:
+    """How a training went: the epochs that were run, and which of them was kept; 0 where none was fit to be."""
 
     history: tuple[Epoch, ...]
+    kept_epoch: int
+
+    @property
+    def accuracy(self) -> float:
+        """The percentage right in validation with the weights that were kept."""
+        return self.history[max(self.kept_epoch, 1) - 1].accuracy
+
+
+@dataclass(frozen=True)
+class Trained(Fitted):
+    """A rival that was trained, how that went, and how many texts of each domain it learnt from and was kept by."""
+
+    course: Course
+    trained_on: tuple[int, ...]
+    validated_on: tuple[int, ...]
+
+    @property
+    def history(self) -> tuple[Epoch, ...]:
+        return self.course.history
 
 
 def linear(done: float) -> float:
@@ -89,25 +108,31 @@ def train(
         yield float(total) / len(epoch)
 
 
-def keep_best(torch: Any, module: Any, losses: Iterator[float], accuracy: Callable[[], float]) -> tuple[Epoch, ...]:
-    """Train to the end of `losses`, and put back the weights of the first epoch that was most accurate.
+def keep_best(
+    torch: Any, module: Any, losses: Iterator[float], accuracy: Callable[[], float], *, patience: int | None = None
+) -> Course:
+    """Train, and put back the weights of the first epoch that was most accurate.
 
-    An epoch that leaves weights without a value ends the training; if it is the first, the weights before it are kept.
+    With `patience` the training ends after so many epochs in a row that were not better than the best; without it, at
+    the end of `losses`. An epoch that leaves weights without a value ends it too; if it is the first, the weights
+    before it are kept.
     """
-    best, kept = -math.inf, _copied(module)
+    best, kept_epoch, kept = -math.inf, 0, _copied(module)
     history: list[Epoch] = []
     module.train()
-    for loss in losses:
+    for number, loss in enumerate(losses, 1):
         module.eval()
         history.append(Epoch(loss, accuracy()))
         if not all(bool(torch.isfinite(weights).all()) for weights in module.parameters()):
             break
         if history[-1].accuracy > best:
-            best, kept = history[-1].accuracy, _copied(module)
+            best, kept_epoch, kept = history[-1].accuracy, number, _copied(module)
+        if patience is not None and number - kept_epoch >= patience:
+            break
         module.train()
     module.load_state_dict(kept)
     module.eval()
-    return tuple(history)
+    return Course(tuple(history), kept_epoch)
 
 
 def _copied(module: Any) -> dict[str, Any]:

@@ -1,0 +1,45 @@
+"""What raw files say of the code that made them: the commit that they name has the sources that ran."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ir3de_lab import files
+from ir3de_lab.experiments import provenance
+
+ROOT = Path(__file__).parents[2]
+CHOICES = sorted((ROOT / "results").glob("*/choices/*.json"))
+
+
+def git(*arguments: str) -> str:
+    return subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=True).stdout
+
+
+def test_sources_are_digested_as_git_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    try:
+        head = git("rev-parse", "HEAD").strip()
+        changes = git("status", "--porcelain", "--", *provenance.FOLDERS)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("no checkout")
+    if any(str(folder) != str(ROOT / name) for name, folder in provenance.FOLDERS.items()):
+        pytest.skip("the packages that run are not those of the checkout")
+    same = provenance.digest_sources() == provenance.digest_commit(head, ROOT)
+    assert same == (not changes)
+    assert provenance.this_process()["changed"] == (not same)
+    monkeypatch.setenv("IR3DE_COMMIT", "no-such-commit")
+    assert provenance.this_process()["changed"] is None
+
+
+def test_a_changed_or_renamed_source_has_another_digest() -> None:
+    digests = {provenance.digest_blobs(blobs) for blobs in ({"a.py": "1"}, {"a.py": "2"}, {"b.py": "1"}, {})}
+    assert len(digests) == 4
+
+
+def test_the_commit_that_a_file_names_has_the_sources_that_ran() -> None:
+    for path in CHOICES:
+        about = files.read_json(path, kind="ir3de.choices", version=1)["about"]
+        if "sources" in about and (own := provenance.digest_commit(about["commit"], ROOT)) is not None:
+            assert about["sources"] == own, path
