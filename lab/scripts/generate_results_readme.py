@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from ir3de_lab.experiments import settings
-from ir3de_lab.experiments.cells import ABSENT, Table
+from ir3de_lab.experiments.cells import ABSENT, SIGNS, Table
+from ir3de_lab.experiments.clusters import CLUSTERS
 from ir3de_lab.experiments.complexity import COMPLEXITY
 from ir3de_lab.experiments.left_out import LEFT_OUT
-from ir3de_lab.experiments.metrics import normalised_difference
 from ir3de_lab.experiments.rendering import markdown
 from ir3de_lab.experiments.results import (
     CHOICES,
@@ -32,7 +32,7 @@ from ir3de_lab.experiments.results import (
     Results,
     find,
 )
-from ir3de_lab.experiments.standings import DEFAULT, ORACLE, RANDOM, Standing, default_of, standings
+from ir3de_lab.experiments.standings import DEFAULT, ORACLE, RANDOM, Standing, find_average_signs, standings
 from ir3de_lab.experiments.tables import tables
 from result_commands import COMMANDS
 
@@ -47,6 +47,7 @@ RAW = {  # what may lie in a setting's folder
     OUTCOMES: "the outcome of every expert on every test item",
     REFERENCE: "the likelihood of every reference answer under every expert",
     DRAWN: "the outcome of every expert's drawn answers",
+    CLUSTERS: "which items belong together",
     TRAINING: "the experts' training losses",
     DYNAMIC: "experts added and removed",
     DECENTRALISED: "domains counted in separate processes",
@@ -69,11 +70,10 @@ BY_SETTING = {
     "spending": "quality against money",
 }
 SINGLE = "the best single expert"
-ABOVE, BELOW = "▲", "▼"
 COMPARED = (
-    f"{ABOVE} above and {BELOW} below **{DEFAULT}**, the default router, in the same column: the 95 % interval of the "
-    "difference excludes zero,\nover the same 1,000 resamples of the items for both. Without a sign, the two are "
-    "statistically indistinguishable."
+    f"▲ surely above and ▼ surely below **{DEFAULT}**, the default router, in the same column. Intervals leave out "
+    "whole\ndocuments or questions. Holm's rule over all rows of the setting's main table keeps the chance of any "
+    "false\nsign in a column at 5 %. Without a sign, the two are statistically indistinguishable."
 )
 MARKS = "<!-- experiments -->", "<!-- /experiments -->"
 WEIGHTS = "mean of the experts' weights"
@@ -145,13 +145,12 @@ def summary(found: Sequence[Results]) -> str:
     # the others are about money, or another seed of the same
     found = [results for results in found if results.choices and results.setting in settings.SHIPPED]
     rows = {results.setting: standings(results) for results in found}
+    signs = {setting: find_average_signs(given) for setting, given in rows.items()}
     lines = ["", f"| router | {' | '.join(results.title for results in found)} |", "|---|" + "---:|" * len(found)]
     for name, starts in SUMMED.items():
         encoder = next((title for title in ENCODERS if title in name), "")
         of_encoder = {setting: [row for row in given if encoder in row.name] for setting, given in rows.items()}
-        cells = [
-            _cell(_best(of_encoder[results.setting], starts), default_of(rows[results.setting])) for results in found
-        ]
+        cells = [_cell(_best(of_encoder[results.setting], starts), signs[results.setting]) for results in found]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     absent = [line for line in lines if f" {ABSENT} " in line]
     reasons = dict.fromkeys(NO_WEIGHTS if line.startswith(f"| {WEIGHTS} ") else NOT_RUN for line in absent)
@@ -170,21 +169,13 @@ def _best(rows: Sequence[Standing], starts: tuple[str, ...]) -> Standing | None:
     return max(chosen, key=lambda row: row.performance.average, default=None)
 
 
-def _cell(row: Standing | None, default: Standing | None) -> str:
+def _cell(row: Standing | None, signs: Mapping[str, int]) -> str:
     if row is None:
         return ABSENT
     accuracy = row.performance.accuracy
     shown = f"{row.performance.average:.1f}"
     routed = row.expert is None and row.name != ORACLE and accuracy is not None
-    shown = f"{shown} ({accuracy:.1f})" if routed else shown
-    return shown if default is None else shown + _sign(row, default)
-
-
-def _sign(row: Standing, default: Standing) -> str:
-    """Whether the average is surely above or below the default router's."""
-    every = list(range(len(row.performance.normalised)))
-    difference = normalised_difference(row.performance, default.performance, every)
-    return f" {ABOVE}" if difference.is_above else f" {BELOW}" if difference.is_below else ""
+    return (f"{shown} ({accuracy:.1f})" if routed else shown) + SIGNS[signs[row.name]]
 
 
 def _summed_up(root: Path, table: str) -> Iterator[tuple[Path, str]]:

@@ -171,4 +171,6 @@ def test_the_summary_shows_the_default_router_and_no_better_one_of_its_name(copi
     assert figures["ir3de"] != figures["ir3de, tuned"]
     assert shown.startswith(f"| **ir3de** | {figures['ir3de']} (")
     bayes = next(line for line in lines if line.startswith("| naive Bayes |"))
-    assert bayes.split(" | ")[1].endswith("▲") and any(line.startswith("▲ above and ▼ below") for line in lines)
+    assert bayes.split(" | ")[1].endswith("▲") and any(
+        line.startswith("▲ surely above and ▼ surely below") for line in lines
+    )

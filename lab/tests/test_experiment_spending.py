@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import lzma
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -186,8 +185,8 @@ def test_a_router_that_knows_buys_quality_only_where_it_is_needed(tmp_path: Path
     assert knowing.costs[0].mean() == pytest.approx(0.0055) and knowing.scores[0].mean() == 1
     assert spending.measure_aiq(single, span) == pytest.approx(75.0)
     assert spending.measure_aiq(knowing, span) == pytest.approx(87.5)
-    low, high = spending.compare_aiq(knowing, single, span)
-    assert 0 < low <= 12.5 + 1e-9 and high >= 12.5 - 1e-9
+    found = spending.compare_aiq(knowing, single, span)
+    assert found.value == pytest.approx(12.5) and 0 < found.interval[0] < 12.5 < found.interval[1]
 
 
 spots = st.lists(st.tuples(st.floats(0.1, 9), st.floats(0, 1)), min_size=1, max_size=12)
@@ -224,8 +223,7 @@ def test_apgr_is_compared_on_the_same_items(tmp_path: Path) -> None:
     assert found[0] is not None and found[1] is not None
     # three of six items gain: they are the first of the one, and anywhere for the other
     assert (found[0].apgr, found[1].apgr, found[1].cpt_50) == pytest.approx((0.75, 0.5, 50.0))
-    low, high = spending.compare_calls(made, knowing, blind, pair, 0)
-    assert low == pytest.approx(0.25) == high
+    assert spending.compare_calls(made, knowing, blind, pair, 0).interval == pytest.approx((0.25, 0.25))
     shares, recovered = spending.trace_calls(made, knowing, pair, 0)
     assert recovered[shares == 0.5] == 1
 
@@ -278,17 +276,7 @@ def test_routers_on_an_encoder_expect_scores_and_are_not_run_twice(
     assert run_json("bench", "run", *arguments, "--matching", "kNN")["made"] == number - 2
 
 
-@pytest.fixture
-def few_draws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Intervals of fewer draws, for tests that do not look at how wide they are."""
-    monkeypatch.setattr(spending, "RESAMPLES", 50)
-    spending._draw.cache_clear()
-    yield
-    spending._draw.cache_clear()
-
-
 @pytest.mark.parametrize("name", ["routellm", "routerbench"])
-@pytest.mark.usefixtures("few_draws")
 def test_the_published_tables_are_made_of_the_raw_files(name: str) -> None:
     found = results.read(ROOT / "results" / name)
     [table] = spending_tables(found)

@@ -23,9 +23,9 @@ from experiment_files import (
 )
 from ir3de_lab.experiments.cells import Cell, Row, Table, marked
 from ir3de_lab.experiments.choices import Choices
-from ir3de_lab.experiments.metrics import Difference
 from ir3de_lab.experiments.published import HERE, PUBLISHED
 from ir3de_lab.experiments.rendering import latex, markdown
+from ir3de_lab.experiments.resampling import Difference
 from ir3de_lab.experiments.results import find, read
 from ir3de_lab.experiments.settings import SHIPPED, load
 from ir3de_lab.experiments.tables import tables
@@ -73,7 +73,8 @@ def test_values_by_hand(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-SURELY, PERHAPS, BELOW = Difference(1.0, (0.2, 1.8)), Difference(1.0, (-0.1, 2.1)), Difference(-1.0, (-1.8, -0.2))
+SURELY, PERHAPS = Difference(1.0, (0.2, 1.8), 0.001), Difference(1.0, (-0.1, 2.1), 0.08)
+BELOW, SLIGHTLY = Difference(-1.0, (-1.8, -0.2), 0.001), Difference(-0.1, (-1.0, 0.8), 0.8)
 
 
 def _column(*rows: tuple[str, str, float | None, Difference | None]) -> list[str]:
@@ -92,10 +93,13 @@ def test_the_best_is_marked_where_its_difference_to_the_default_router_is_sure()
     ]  # fmt: skip
     assert _column(("a", "", 99.0, PERHAPS), home) == ["", ""]  # the best, by accident as far as is known
     assert _column(("a", "", 97.0, BELOW), home) == ["", "best"]
-    assert _column(("a", "", 97.0, BELOW), ("b", "", 97.9, Difference(-0.1, (-1.0, 0.8))), home) == ["", "", ""]
-    assert _column(("kin", "ours", 97.9, Difference(-0.1, (-1.0, 0.8))), ("a", "", 97.0, BELOW), home) == [
+    assert _column(("a", "", 97.0, BELOW), ("b", "", 97.9, SLIGHTLY), home) == ["", "", ""]
+    assert _column(("kin", "ours", 97.9, SLIGHTLY), ("a", "", 97.0, BELOW), home) == [
         "", "", "best",
     ]  # fmt: skip
+    rare = Difference(1.0, (0.1, 1.9), 0.03)  # sure by itself, and not as one of two
+    assert _column(("a", "", 99.0, rare), home) == ["best", ""]
+    assert _column(("a", "", 99.0, rare), ("b", "", 98.9, PERHAPS), home) == ["", "", ""]
     assert _column(("a", "", 99.0, None), ("e", "", None, None)) == ["", ""]  # nothing to compare with
 
 
@@ -244,7 +248,7 @@ def test_instructions_are_counted_by_response_too(tmp_path: Path) -> None:
     math = cells(found, "Math expert")  # 5 of 6 instructions, 2 of 3 responses, as the router
     assert (math["per instruction"].text, math["per response"].text) == ("83.3", "66.7")
     assert math["difference to ir3de, per response"].text == "0.00 [0.00, 0.00]"
-    assert cells(found, "Coding expert")["difference to ir3de, per response"].text.startswith("−33.33 [−100.00, ")
+    assert cells(found, "Coding expert")["difference to ir3de, per response"].text.startswith("−33.33 [−176.76, ")
     assert "responses-coding" not in made(tmp_path, "one")
 
 

@@ -69,6 +69,7 @@ for _command in (
     trust.trust,
     experiments.train,
     experiments.outcomes,
+    experiments.find_clusters,
     run.run,
     changes.dynamic,
     changes.decentralised,

@@ -99,7 +99,7 @@ def outcomes(
     Example:
       ir3de bench outcomes --setting clm --data suites/ --experts experts/clm
     """
-    from ir3de_lab.experiments import matrix, settings
+    from ir3de_lab.experiments import clusters, matrix, settings
     from ir3de_lab.experiments.answers import ask_all, publish
     from ir3de_lab.experiments.material import load
     from ir3de_lab.experiments.outcomes import assemble, of_scored
@@ -122,9 +122,37 @@ def outcomes(
             publish(setting, where, results / setting.name)
     for file, found in made.items():
         matrix.write(found, results / setting.name / f"{file}.jsonl.xz")
+    clusters.write(material.items, made["outcomes"], results / setting.name)
     out.json(_summary(made["outcomes"]))
     out.result(*_shown(made["outcomes"], out.console.width))
     out.note(hint(f"ir3de bench run --setting {name}"))
+
+
+@click.command("clusters")
+@setting_option
+@data_option
+@results_option
+@output_options
+def find_clusters(name: str, data: Path | None, results: Path, out: Output) -> None:
+    """Find the test items that belong together: chunks of one document, translations of one question.
+
+    Intervals leave such items out together. `bench outcomes` does this too; this command does it for outcomes that are
+    there already.
+
+    \b
+    Example:
+      ir3de bench clusters --setting clm --data suites/
+    """
+    from ir3de_lab.experiments import clusters, settings
+    from ir3de_lab.experiments.material import load
+    from ir3de_lab.experiments.results import outcomes
+
+    setting = settings.load(name)
+    folder = results / setting.name
+    matrix, items = outcomes(folder), load(setting, data).items
+    path, number = clusters.write(items, matrix, folder), len(set(clusters.find(items).tolist()))
+    out.json({"setting": setting.name, "items": len(items), "clusters": number, "file": str(path)})
+    out.result(facts([("items", f"{len(items):,}"), ("clusters", f"{number:,}"), ("kept", str(path))]))
 
 
 def _training_record(folder: Path, domains: Sequence[str]) -> dict[str, Any]:
@@ -137,7 +165,7 @@ def _training_record(folder: Path, domains: Sequence[str]) -> dict[str, Any]:
 def _summary(found: Matrix) -> dict[str, Any]:
     from ir3de_lab.experiments.metrics import Judge
 
-    judge = Judge(found, resamples=1)
+    judge = Judge(found)
     figures = {column: judge.of_column(column) for column in found.columns}
     return {
         "setting": found.setting,

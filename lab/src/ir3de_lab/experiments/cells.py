@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from ir3de_lab.experiments.metrics import Difference, Performance, normalised_difference
+from ir3de_lab.experiments.metrics import Performance, normalised_difference
+from ir3de_lab.experiments.resampling import Difference, find_signs
 
 BEST = "best"
+SIGNS = {1: " ▲", -1: " ▼", 0: ""}  # of what is surely above or below the default router
 ABSENT = "n/a"  # where there is no figure; a caption says why
 
 
@@ -23,7 +25,7 @@ class Cell:
     interval: tuple[float, float] | None = None
     raw: float | None = None  # perplexity, or score in percent
     mark: str = ""  # BEST or nothing
-    difference: Difference | None = None  # to this package's default router, over the same resamples
+    difference: Difference | None = None  # to this package's default router, on the same items
 
 
 @dataclass(frozen=True)
@@ -57,9 +59,9 @@ class Table:
 def marked(rows: Sequence[Row], default: str) -> tuple[Row, ...]:
     """The rows with the best figure of each column marked, where it is no accident.
 
-    The best figure of another row is marked if the interval of its difference to the default router is above zero; that
-    of the default router, if the interval of every row of another group is below zero. Figures that print alike are
-    alike. Without a default router nothing is marked.
+    The best figure of another row is marked if it is surely above the default router's; that of the default router, if
+    every row of another group is surely below it. Surely is by Holm's rule over the rows of the column. Figures that
+    print alike are alike. Without a default router nothing is marked.
     """
     home = next((row for row in rows if row.name == default), None)
     cells = [list(row.cells) for row in rows]
@@ -67,16 +69,30 @@ def marked(rows: Sequence[Row], default: str) -> tuple[Row, ...]:
         competing = [place for place, row in enumerate(rows) if row.ranked and row.ranked[column]]
         competing = [place for place in competing if cells[place][column].value is not None]
         best = max((float(cells[place][column].text) for place in competing), default=0.0)
+        signs = find_column_signs(rows, column, default)
         for place in competing:
             if float(cells[place][column].text) < best or home is None:
                 continue
-            others = [cells[i][column].difference for i in competing if rows[i].group != home.group]
-            own = cells[place][column].difference
-            if rows[place] is home:
-                is_sure = all(one is not None and one.is_below for one in others)
-            else:
-                is_sure = own is not None and own.is_above
+            others = [signs[i] for i in competing if rows[i].group != home.group]
+            is_sure = all(sign < 0 for sign in others) if rows[place] is home else signs[place] > 0
             cells[place][column] = replace(cells[place][column], mark=BEST if is_sure else "")
+    return tuple(replace(row, cells=tuple(found)) for row, found in zip(rows, cells, strict=True))
+
+
+def find_column_signs(rows: Sequence[Row], column: int, default: str) -> list[int]:
+    """Which way each row of a column surely differs from the default router: the rows are one family."""
+    cells = [None if row.name == default or column >= len(row.cells) else row.cells[column] for row in rows]
+    return find_signs(None if cell is None else cell.difference for cell in cells)
+
+
+def signed(rows: Sequence[Row], default: str) -> tuple[Row, ...]:
+    """The rows with a sign after each difference that is sure."""
+    cells = [list(row.cells) for row in rows]
+    for column in range(max((len(row.cells) for row in rows), default=0)):
+        for place, sign in enumerate(find_column_signs(rows, column, default)):
+            cell = rows[place].cells[column]
+            if cell.value is None and sign:  # differences alone have none
+                cells[place][column] = replace(cell, text=cell.text + SIGNS[sign])
     return tuple(replace(row, cells=tuple(found)) for row, found in zip(rows, cells, strict=True))
 
 

@@ -9,13 +9,11 @@ import numpy as np
 from ir3de_lab.experiments.cells import Cell, Row, Table, gap, number, span
 from ir3de_lab.experiments.choices import DRAW, Choices
 from ir3de_lab.experiments.matrix import Floats
-from ir3de_lab.experiments.metrics import Difference, Judge, normalised_difference
+from ir3de_lab.experiments.metrics import Judge, normalised_difference
+from ir3de_lab.experiments.resampling import Difference, estimate
 from ir3de_lab.experiments.results import CHOICES, OUTCOMES, Results
 from ir3de_lab.experiments.standings import DEFAULT, Standing, by_series, default_of
 
-QUANTILES = {  # of Student's t, for 95 %, by the number of draws
-    2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262,
-}  # fmt: skip
 BY_STRENGTH, BY_PROMPTS = " by strength", " by training prompts"
 
 
@@ -50,7 +48,7 @@ def _strengths(results: Results, rows: Sequence[Standing]) -> Table:
 
 
 def _prompts(results: Results) -> Table:
-    judge = Judge(results.matrix, resamples=1)
+    judge = Judge(results.matrix)
     curves = drawn_curves(results)
     figures = {
         name: {at: np.array([judge.of_experts(one.columns).average for one in drawn]) for at, drawn in curve.items()}
@@ -93,12 +91,10 @@ def drawn_curves(results: Results) -> dict[str, dict[float, list[Choices]]]:
 
 def paired_by_draw(one: Floats, other: Floats) -> Difference | None:
     """The mean difference over the draws, with its 95 % interval; None unless both were drawn as often, and twice."""
-    if len(one) != len(other) or len(one) not in QUANTILES:
+    if len(one) != len(other) or len(one) < 2:
         return None
     gaps = one - other
-    reach = QUANTILES[len(gaps)] * float(gaps.std(ddof=1)) / len(gaps) ** 0.5
-    mean = float(gaps.mean())
-    return Difference(mean, (mean - reach, mean + reach))
+    return estimate([float(gaps.mean())], [(gaps.sum() - gaps) / (len(gaps) - 1)])
 
 
 def _mean(values: Floats) -> tuple[Cell, Cell]:

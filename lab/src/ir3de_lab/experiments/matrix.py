@@ -49,6 +49,7 @@ class Matrix:
     extras: tuple[str, ...] = ()
     about: Mapping[str, Any] = field(default_factory=dict)
     costs: Floats | None = None  # (n, experts)  of each answer, where they are known
+    clusters: Places | None = None  # (n,)  the same number where items belong together; not in the matrix's own file
 
     def __post_init__(self) -> None:
         _check(self)
@@ -62,6 +63,11 @@ class Matrix:
         """(n,)  the column of the expert of each item's domain."""
         places = np.array([self.experts.index(self.own[domain]) for domain in self.domains])
         return np.asarray(places[self.domain])
+
+    @property
+    def cluster(self) -> Places:
+        """(n,)  the cluster of each item; each is one of its own where nothing is known."""
+        return np.arange(len(self.items)) if self.clusters is None else self.clusters
 
     @cached_property
     def place(self) -> dict[str, int]:

@@ -1,16 +1,16 @@
-"""From an outcome matrix and one expert an item to the figures of the paper's tables, with bootstrap intervals.
+"""From an outcome matrix and one expert an item to the figures of the paper's tables, with their intervals.
 
     perplexity of a domain   exp(Σ nll / Σ tokens)                           normalised: own expert's / routed × 100
     score of a domain        mean over its groups of Σ points / Σ possible   normalised: routed / own expert's × 100
 
-The average is that of the normalised figures over the domains. Intervals resample the items of each domain and group,
-the own expert's outcomes along with the routed ones. All routers see the same resamples, drawn from a fixed seed: the
-difference of two routers is taken within each resample, and its interval is a paired one.
+The average is that of the normalised figures over the domains. Intervals come from leaving out the clusters of each
+domain one by one: chunks of one document, translations of one question. The own expert's outcomes are left out along
+with the routed ones, and the difference of two routers is taken without the same cluster: its interval is paired.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -18,11 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de_lab.experiments.matrix import Floats, Matrix, Places
+from ir3de_lab.experiments.resampling import Difference, LeaveOneOut, Resampling, cover, estimate
 
 Flags = npt.NDArray[np.bool_]
-RESAMPLES = 1_000
-COVERED = 0.95
-TOLERANCE = 1e-9  # of a difference that is zero but for the rounding of sums
+RANDOM_DRAWS = 100
 
 
 def routing_accuracy(matrix: Matrix, columns: Places) -> float:
@@ -41,76 +40,64 @@ class Performance:
     intervals: tuple[tuple[float, float], ...]
     average_interval: tuple[float, float]
     accuracy: float | None  # share of items sent to their domain's own expert, mean over the domains, in percent
-    drawn: Drawn = field(repr=False, compare=False)
+    resampled: Resampled = field(repr=False, compare=False)
 
 
 @dataclass(frozen=True, eq=False)
-class Drawn:
-    """The same figures in every resample: (domains, resamples), and (resamples,) of the routing accuracy."""
+class Resampled:
+    """The same figures in every resample: an array a domain. Accuracies are those of the domains, in percent."""
 
-    raw: Floats
-    normalised: Floats
-    accuracy: Floats | None
-
-
-@dataclass(frozen=True)
-class Difference:
-    """How far one router is above another, with the 95 % interval of that difference over the same resamples."""
-
-    value: float
-    interval: tuple[float, float]
-
-    @property
-    def is_above(self) -> bool:
-        """Whether all of the interval is above zero."""
-        return self.interval[0] > TOLERANCE
-
-    @property
-    def is_below(self) -> bool:
-        return self.interval[1] < -TOLERANCE
+    raw: tuple[Floats, ...]
+    normalised: tuple[Floats, ...]
+    accuracies: tuple[float, ...] | None
+    accuracy: tuple[Floats, ...] | None
 
 
 def normalised_difference(one: Performance, other: Performance, places: list[int]) -> Difference:
     """Of the mean of the normalised figures over the domains at these places."""
-    return _difference(
-        float(np.mean([one.normalised[i] - other.normalised[i] for i in places])),
-        np.mean(one.drawn.normalised[places] - other.drawn.normalised[places], axis=0),
-    )
+    return _compare(one.normalised, other.normalised, one.resampled.normalised, other.resampled.normalised, places)
 
 
 def score_difference(one: Performance, other: Performance, places: list[int]) -> Difference:
     """Of the mean of the scores over the domains at these places."""
-    return _difference(
-        float(np.mean([one.raw[i] - other.raw[i] for i in places])),
-        (one.drawn.raw[places] - other.drawn.raw[places]).mean(axis=0),
-    )
+    return _compare(one.raw, other.raw, one.resampled.raw, other.resampled.raw, places)
 
 
 def perplexity_difference(one: Performance, other: Performance, places: list[int]) -> Difference:
     """Of the geometric mean of the perplexities over the domains at these places, in percent of the other's."""
-    ratio = np.mean([np.log(one.raw[i] / other.raw[i]) for i in places])
-    drawn = np.log(one.drawn.raw[places] / other.drawn.raw[places]).mean(axis=0)
-    return _difference(100 * float(np.expm1(ratio)), 100 * np.expm1(drawn))
+    drawn = [tuple(map(np.log, found.resampled.raw)) for found in (one, other)]
+    found = _compare(tuple(np.log(one.raw)), tuple(np.log(other.raw)), drawn[0], drawn[1], places)
+    value, low, high = (100 * float(np.expm1(end)) for end in (found.value, *found.interval))
+    return Difference(value, (low, high), found.p_value)
 
 
 def accuracy_difference(one: Performance, other: Performance) -> Difference | None:
     """Of the routing accuracies, where both have one."""
-    if one.accuracy is None or other.accuracy is None or one.drawn.accuracy is None or other.drawn.accuracy is None:
+    mine, yours = one.resampled, other.resampled
+    if mine.accuracies is None or yours.accuracies is None or mine.accuracy is None or yours.accuracy is None:
         return None
-    return _difference(one.accuracy - other.accuracy, one.drawn.accuracy - other.drawn.accuracy)
+    places = list(range(len(mine.accuracies)))
+    return _compare(mine.accuracies, yours.accuracies, mine.accuracy, yours.accuracy, places)
 
 
-def _difference(value: float, drawn: Floats) -> Difference:
-    return Difference(value, _interval(drawn))
+def _compare(
+    one: Sequence[float],
+    other: Sequence[float],
+    one_drawn: Sequence[Floats],
+    other_drawn: Sequence[Floats],
+    places: list[int],
+) -> Difference:
+    with np.errstate(invalid="ignore"):  # where nothing is left, there is no figure
+        drawn = [one_drawn[i] - other_drawn[i] for i in places]
+    return estimate([one[i] - other[i] for i in places], drawn)
 
 
 @dataclass(frozen=True, eq=False)
 class Judge:
-    """Figures of any number of routers on one matrix; the resamples are drawn once, the same for all."""
+    """Figures of any number of routers on one matrix, in the same resamples for all."""
 
     matrix: Matrix
-    resamples: int = RESAMPLES
-    seed: int = 0
+    resampling: Resampling = field(default_factory=LeaveOneOut)
 
     def of_experts(self, columns: Places, kept: Flags | None = None) -> Performance:
         """Figures of a router that sends each item to the column given for it; of some items, where not all are kept.
@@ -138,39 +125,45 @@ class Judge:
         first = np.argmax(values == best[:, None], axis=1)
         return self.of_experts(np.where(own == best, self.matrix.own_expert, first))
 
-    def random(self, draws: int = 100, seed: int = 0) -> tuple[Performance, float]:
+    def random(self, draws: int = RANDOM_DRAWS, seed: int = 0) -> tuple[Performance, float]:
         """Figures of an expert drawn for each item: means and intervals over the draws, and their deviation."""
         rng = np.random.default_rng(seed)
         columns = rng.integers(len(self.matrix.experts), size=(draws, len(self.matrix.items)))
-        values = np.stack([self.matrix.of_columns(row) for row in columns])
+        values = [self.matrix.of_columns(row) for row in columns]
         figures = [self._points(row) for row in values]
         normalised = np.array([found for _, found in figures])
         averages = normalised.mean(axis=1)
+        drawn = [
+            self._resample(row, places == self.matrix.own_expert) for row, places in zip(values, columns, strict=True)
+        ]
+        hits = [one.accuracies for one in drawn if one.accuracies is not None]
         performance = Performance(
             tuple(np.mean([raw for raw, _ in figures], axis=0).tolist()),
             tuple(normalised.mean(axis=0).tolist()),
             float(averages.mean()),
-            tuple(_interval(column) for column in normalised.T),
-            _interval(averages),
+            tuple(cover(column) for column in normalised.T),
+            cover(averages),
             100.0 / len(self.matrix.experts),
-            self._draw(values, columns == self.matrix.own_expert),
+            Resampled(
+                _mean([one.raw for one in drawn]),
+                _mean([one.normalised for one in drawn]),
+                tuple(np.mean(hits, axis=0).tolist()),
+                _mean([one.accuracy for one in drawn if one.accuracy is not None]),
+            ),
         )
         return performance, float(averages.std())
 
     def _points(self, values: Floats, kept: Flags | None = None) -> tuple[list[float], list[float]]:
         """Raw and normalised figures by domain."""
         own = self.matrix.of_columns(self.matrix.own_expert)
-        percent = 1.0 if self.matrix.metric == "perplexity" else 100.0
         weight = self.matrix.weight
         raw, normalised = [], []
-        for groups in self._groups:
-            if kept is None:
-                routed = self._metric([(values[g.items].sum(), g.total) for g in groups])
-            else:
-                places = [g.items[kept[g.items]] for g in groups]
-                routed = self._metric([(values[i].sum(), np.asarray(weight[i].sum())) for i in places])
-            expected = self._metric([(own[g.items].sum(), g.total) for g in groups])
-            raw.append(percent * float(routed))
+        for part in self._parts:
+            total = part.sums(weight).sum(axis=0)
+            reached = total if kept is None else part.sums(weight * kept).sum(axis=0)
+            routed = self._metric(part.sums(values if kept is None else values * kept).sum(axis=0), reached)
+            expected = self._metric(part.sums(own).sum(axis=0), total)
+            raw.append(self._percent * float(routed))
             normalised.append(float(self._normalised(routed, expected)))
         return raw, normalised
 
@@ -178,43 +171,51 @@ class Judge:
         self, values: Floats, accuracy: float | None, hits: Flags | None, kept: Flags | None = None
     ) -> Performance:
         raw, normalised = self._points(values, kept)
-        drawn = self._draw(values[None], None if hits is None else hits[None], kept)
+        drawn = self._resample(values, hits, kept)
         return Performance(
             tuple(raw),
             tuple(normalised),
             float(np.mean(normalised)),
-            tuple(_interval(draws) for draws in drawn.normalised),
-            _interval(drawn.normalised.mean(axis=0)),
+            tuple(estimate([figure], [one]).interval for figure, one in zip(normalised, drawn.normalised, strict=True)),
+            estimate(normalised, drawn.normalised).interval,
             accuracy,
             drawn,
         )
 
-    def _draw(self, values: Floats, hits: Flags | None, kept: Flags | None = None) -> Drawn:
-        """The figures in every resample; of several rows of values (rows, n), resamples take one after another."""
-        own = self.matrix.of_columns(self.matrix.own_expert)[None]
-        if kept is not None:
-            values, weight = values * kept, (self.matrix.weight * kept)[None]
-        percent = 1.0 if self.matrix.metric == "perplexity" else 100.0
-        raw, normalised, accuracies = [], [], []
-        for groups in self._groups:
-            totals = [g.drawn_total if kept is None else _weighed(g, weight) for g in groups]
-            routed = self._metric([(_weighed(g, values), total) for g, total in zip(groups, totals, strict=True)])
-            expected = self._metric([(_weighed(g, own), g.drawn_total) for g in groups])
-            raw.append(percent * routed)
+    def _resample(self, values: Floats, hits: Flags | None, kept: Flags | None = None) -> Resampled:
+        """The figures in every resample."""
+        own, weight = self.matrix.of_columns(self.matrix.own_expert), self.matrix.weight
+        raw, normalised, accuracies, accuracy = [], [], [], []
+        for place, part in enumerate(self._parts):
+            total = self.resampling.sum(place, part.sums(weight))
+            reached = total if kept is None else self.resampling.sum(place, part.sums(weight * kept))
+            given = values if kept is None else values * kept
+            routed = self._metric(self.resampling.sum(place, part.sums(given)), reached)
+            expected = self._metric(self.resampling.sum(place, part.sums(own)), total)
+            raw.append(self._percent * routed)
             normalised.append(self._normalised(routed, expected))
             if hits is not None:
-                number = sum(len(g.items) for g in groups)
-                accuracies.append(np.sum([_weighed(g, hits) for g in groups], axis=0) / number)
-        accuracy = None if hits is None else 100 * np.mean(accuracies, axis=0)
-        return Drawn(np.stack(raw), np.stack(normalised), accuracy)
+                right, every = (part.sums(one.astype(np.float64)).sum(axis=1) for one in (hits, np.ones(len(hits))))
+                accuracies.append(100 * float(right.sum() / every.sum()))
+                drawn = self.resampling.sum(place, np.stack([right, every], axis=1))
+                with np.errstate(invalid="ignore"):
+                    accuracy.append(np.asarray(100 * drawn[:, 0] / drawn[:, 1]))
+        found = (tuple(accuracies), tuple(accuracy)) if hits is not None else (None, None)
+        return Resampled(tuple(raw), tuple(normalised), *found)
 
-    def _metric(self, sums: list[tuple[Floats, Floats]]) -> Floats:
-        """The metric of a domain from the sums of its groups: numbers, or arrays of one a resample."""
-        if self.matrix.metric == "perplexity":
-            value, weight = (np.asarray(sum(part)) for part in zip(*sums, strict=True))
-            with np.errstate(divide="ignore", invalid="ignore"):  # where nothing was kept, there is no perplexity
+    @property
+    def _percent(self) -> float:
+        return 1.0 if self.matrix.metric == "perplexity" else 100.0
+
+    def _metric(self, value: Floats, weight: Floats) -> Floats:
+        """The metric of a domain from the sums of its groups (…, groups)."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            if self.matrix.metric == "perplexity":  # where nothing was kept, there is no perplexity
+                value, weight = value.sum(axis=-1), weight.sum(axis=-1)
                 return np.asarray(np.where(weight > 0, np.exp(value / np.where(weight > 0, weight, 1.0)), np.inf))
-        return np.asarray(np.mean([value / weight for value, weight in sums], axis=0))
+            present = weight > 0  # a group of one cluster is gone where that is left out
+            share = np.where(present, value / np.where(present, weight, 1.0), 0.0)
+            return np.asarray(share.sum(axis=-1) / present.sum(axis=-1))
 
     def _normalised(self, routed: Floats, own: Floats) -> Floats:
         """In percent; where the own expert reached nothing there is nothing to compare with, and 100 is what it is."""
@@ -223,41 +224,30 @@ class Judge:
             return np.asarray(100 * np.where(below > 0, above / np.where(below > 0, below, 1.0), 1.0))
 
     @cached_property
-    def _groups(self) -> list[list[_Group]]:
-        rng = np.random.default_rng(self.seed)
-        return [list(self._of_domain(place, rng)) for place in range(len(self.matrix.domains))]
-
-    def _of_domain(self, place: int, rng: np.random.Generator) -> Iterator[_Group]:
-        places = np.flatnonzero(self.matrix.domain == place)
-        names = np.array([self.matrix.group[i] for i in places])
-        for name in dict.fromkeys(names.tolist()):
-            items = places[names == name]
-            draws = rng.multinomial(len(items), np.full(len(items), 1 / len(items)), self.resamples).astype(np.float64)
-            weight = self.matrix.weight[items]
-            yield _Group(items, draws, np.asarray(weight.sum()), draws @ weight)
+    def _parts(self) -> list[_Part]:
+        return [_part(self.matrix, place) for place in range(len(self.matrix.domains))]
 
 
 @dataclass(frozen=True, eq=False)
-class _Group:
+class _Part:
+    """A domain's items, and for each the cell of its cluster and group in a table of both."""
+
     items: Places
-    draws: Floats  # (resamples, items)  how often each item was drawn
-    total: Floats  # the weights' sum
-    drawn_total: Floats  # (resamples,)
+    cell: Places
+    shape: tuple[int, int]  # clusters, groups
+
+    def sums(self, values: Floats) -> Floats:
+        """(clusters, groups)"""
+        found = np.bincount(self.cell, weights=values[self.items], minlength=self.shape[0] * self.shape[1])
+        return np.asarray(found.reshape(self.shape))
 
 
-def _weighed(group: _Group, values: Floats | Flags) -> Floats:
-    """The sum of a group's values in every resample, by the row of values that belongs to the resample."""
-    own = values[:, group.items].astype(np.float64)
-    if len(own) == 1:
-        return np.asarray(group.draws @ own[0])
-    rows = np.arange(len(group.draws)) % len(own)
-    return np.asarray(np.einsum("ri,ri->r", group.draws, own[rows]))
+def _part(matrix: Matrix, place: int) -> _Part:
+    items = np.flatnonzero(matrix.domain == place)
+    clusters, cluster = np.unique(matrix.cluster[items], return_inverse=True)
+    groups, group = np.unique([matrix.group[i] for i in items], return_inverse=True)
+    return _Part(items, cluster * len(groups) + group, (len(clusters), len(groups)))
 
 
-def _tails() -> tuple[float, float]:
-    return (1 - COVERED) / 2, (1 + COVERED) / 2
-
-
-def _interval(draws: Floats) -> tuple[float, float]:
-    low, high = np.quantile(draws, _tails())
-    return float(low), float(high)
+def _mean(drawn: Sequence[tuple[Floats, ...]]) -> tuple[Floats, ...]:
+    return tuple(np.mean(one, axis=0) for one in zip(*drawn, strict=True))

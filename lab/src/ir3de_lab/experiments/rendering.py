@@ -16,6 +16,8 @@ _LATEX = {
     "|": r"\textbar{}",
     "–": "--",
     "−": "$-$",
+    "▲": r"$\uparrow$",
+    "▼": r"$\downarrow$",
     "µ": r"\textmu{}",
     "λ": r"$\lambda$",
     "¹": r"\textsuperscript{1}",

@@ -3,6 +3,7 @@
 results/{setting}/outcomes.jsonl.xz     every test item by every expert
                   reference.jsonl.xz    the same, of the reference answers' likelihood
                   drawn.jsonl.xz        the same, of answers that were drawn at a temperature
+                  clusters.jsonl.xz     which items belong together
                   choices/*.json        what each router chose
                   expectations/*.xz     what each router expects of every model, where quality is weighed against money
                   training.json         the experts' loss curves
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ import numpy as np
 from ir3de.errors import ArtifactError
 from ir3de_lab import files
 from ir3de_lab.experiments import choices as choice_files
-from ir3de_lab.experiments import complexity, left_out, settings
+from ir3de_lab.experiments import clusters, complexity, left_out, settings
 from ir3de_lab.experiments import expectations as expectation_files
 from ir3de_lab.experiments import matrix as matrix_files
 from ir3de_lab.experiments.choices import Choices
@@ -85,6 +86,7 @@ def outcomes(folder: Path) -> Matrix:
 def read(folder: Path) -> Results:
     """The raw files of one setting."""
     matrix = outcomes(folder)
+    matrix = replace(matrix, clusters=clusters.read(folder, matrix))
     chosen = tuple(choice_files.read_all(folder / CHOICES, matrix))
     training, dynamic = _optional(folder / TRAINING, {}), _optional(folder / DYNAMIC, [])
     return Results(
@@ -129,7 +131,7 @@ def _beside(path: Path, matrix: Matrix) -> Matrix | None:
         raise ArtifactError(
             f"{path} belongs to other outcomes ({found}): run `ir3de bench outcomes --setting {matrix.setting}` again"
         )
-    return other
+    return replace(other, clusters=carried_over(matrix.cluster, matrix, other))
 
 
 def _missing(folder: Path, matrix: Matrix, chosen: Sequence[Choices]) -> Iterable[str]:

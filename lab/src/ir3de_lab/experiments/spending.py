@@ -7,7 +7,7 @@
                             (where no costs are known, the models' sizes take their place)
 
 The zero router is RouterBench's: it knows nothing of the prompt, and mixes single models as their hull allows.
-Intervals are of the difference to `ir3de, from outcomes` on the same items, which are drawn again and again.
+Intervals are of the difference to `ir3de, from outcomes` on the same items, of which some are left out each time.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ import numpy as np
 from ir3de.evaluation import measure_order
 from ir3de_lab.experiments.expectations import Expectations
 from ir3de_lab.experiments.matrix import Floats, Matrix, Places
+from ir3de_lab.experiments.resampling import Difference, estimate
 
 REFERENCE = "ir3de, from outcomes"
 APART = "each domain by itself"  # how the name of a router ends that was fitted so
-RESAMPLES = 1_000
+PARTS = 500  # of the clusters, at most, that are left out in turn where a whole curve is drawn anew each time
 PRICES = (0.0, *np.geomspace(1e-3, 1e6, 91).tolist())  # of a dollar or 10⁹ parameters, in points of the score
 
 
@@ -47,16 +48,15 @@ def measure_calls(matrix: Matrix, found: Expectations, pair: tuple[str, str], do
 
 def compare_calls(
     matrix: Matrix, found: Expectations, other: Expectations, pair: tuple[str, str], domain: int
-) -> tuple[float, float]:
-    """The 95 % interval of APGR minus that of another router, both orders as they are."""
+) -> Difference:
+    """APGR minus that of another router, both orders as they are."""
     strong, weak = (matrix.experts.index(name) for name in pair)
     own = matrix.domain == domain
     gained = matrix.values[own][:, strong] - matrix.values[own][:, weak]
     later = [_place(one.scores[own][:, strong] - one.scores[own][:, weak]) for one in (found, other)]
-    drawn = _draw(len(gained))
-    whole = drawn @ gained
-    differences = (drawn @ (gained * (later[0] - later[1])))[whole > 0] / whole[whole > 0]
-    return _cover(differences)
+    part = np.unique(matrix.cluster[own], return_inverse=True)[1]
+    won, whole = (np.bincount(part, weights=one) for one in (gained * (later[0] - later[1]), gained))
+    return estimate([won.sum() / whole.sum()], [(won.sum() - won) / (whole.sum() - whole)])
 
 
 def trace_calls(matrix: Matrix, found: Expectations, pair: tuple[str, str], domain: int) -> tuple[Floats, Floats]:
@@ -77,10 +77,14 @@ def _place(gaps: Floats) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Purchases:
-    """What a router buys, once for all prices at which it buys the same: (points, n) costs and scores of the items."""
+    """What a router buys, once for all prices at which it buys the same: (points, n) costs and scores of the items.
+
+    `part` says of each item with which others it is left out.
+    """
 
     costs: Floats
     scores: Floats
+    part: Places
 
 
 def buy(matrix: Matrix, expected: Floats, usual: Floats, items: Places) -> Purchases:
@@ -93,13 +97,19 @@ def buy(matrix: Matrix, expected: Floats, usual: Floats, items: Places) -> Purch
     return Purchases(
         np.array([matrix.costs[items][at, one] for one in chosen]),
         np.array([matrix.values[items][at, one] for one in chosen]),
+        _deal(matrix, items),
     )
 
 
 def buy_single(matrix: Matrix, items: Places) -> Purchases:
     """What every single model costs and scores: all that the zero router has."""
     assert matrix.costs is not None
-    return Purchases(matrix.costs[items].T, matrix.values[items][:, : len(matrix.experts)].T)
+    return Purchases(matrix.costs[items].T, matrix.values[items][:, : len(matrix.experts)].T, _deal(matrix, items))
+
+
+def _deal(matrix: Matrix, items: Places) -> Places:
+    """(n,)  clusters dealt out to the parts in turn, so that each part has about as much of each domain."""
+    return np.asarray(np.unique(matrix.cluster[items], return_inverse=True)[1] % PARTS)
 
 
 def measure_aiq(bought: Purchases, span: tuple[float, float]) -> float:
@@ -107,17 +117,24 @@ def measure_aiq(bought: Purchases, span: tuple[float, float]) -> float:
     return 100 * integrate_hull(bought.costs.mean(axis=1), bought.scores.mean(axis=1), span)
 
 
-def compare_aiq(found: Purchases, other: Purchases, span: tuple[float, float]) -> tuple[float, float]:
-    """The 95 % interval of AIQ minus that of another router on the same items, in points."""
-    return _cover(100 * (_draw_areas(found, span) - _draw_areas(other, span)))
+def compare_aiq(found: Purchases, other: Purchases, span: tuple[float, float]) -> Difference:
+    """AIQ minus that of another router on the same items, in points."""
+    value = measure_aiq(found, span) - measure_aiq(other, span)
+    return estimate([value], [100 * (_leave_out(found, span) - _leave_out(other, span))])
 
 
 @lru_cache(maxsize=8)  # many routers are compared with the same one, on each part of the items
-def _draw_areas(bought: Purchases, span: tuple[float, float]) -> Floats:
-    """(resamples,)  AIQ on items drawn anew."""
-    drawn = _draw(bought.costs.shape[1])
-    curve = (drawn @ bought.costs.T, drawn @ bought.scores.T)
-    return np.array([integrate_hull(costs, scores, span) for costs, scores in zip(*curve, strict=True)])
+def _leave_out(bought: Purchases, span: tuple[float, float]) -> Floats:
+    """(parts,)  AIQ without one part of the items after another."""
+    counts = np.bincount(bought.part)
+    left = len(bought.part) - counts
+    curves = []
+    for values in (bought.costs, bought.scores):  # (points, n)
+        sums = np.array([np.bincount(bought.part, weights=row, minlength=len(counts)) for row in values])
+        curves.append((sums.sum(axis=1, keepdims=True) - sums) / left)
+    return np.array(
+        [integrate_hull(costs, scores, span) for costs, scores in zip(curves[0].T, curves[1].T, strict=True)]
+    )
 
 
 def find_hull(costs: Floats, scores: Floats) -> list[tuple[float, float]]:
@@ -155,15 +172,3 @@ def _bends_up(first: tuple[float, float], middle: tuple[float, float], last: tup
     """Whether the middle point lies on or below the line from the first to the last."""
     along = (last[0] - first[0]) * (middle[1] - first[1])
     return along <= (middle[0] - first[0]) * (last[1] - first[1])
-
-
-@lru_cache(maxsize=2)  # routers are compared on the same draws
-def _draw(count: int) -> Floats:
-    """(resamples, n)  how often each item is drawn, divided by n."""
-    rng = np.random.default_rng(0)
-    return rng.multinomial(count, np.full(count, 1 / count), RESAMPLES) / count
-
-
-def _cover(values: Floats) -> tuple[float, float]:
-    low, high = np.quantile(values, (0.025, 0.975)).tolist()
-    return low, high

@@ -11,11 +11,10 @@ from ir3de_lab.experiments import settings
 from ir3de_lab.experiments.cells import ABSENT, Cell, Row, Table, marked, number
 from ir3de_lab.experiments.expectations import Expectations
 from ir3de_lab.experiments.matrix import Matrix, Places
-from ir3de_lab.experiments.metrics import Difference
+from ir3de_lab.experiments.resampling import Difference
 from ir3de_lab.experiments.results import EXPECTATIONS, OUTCOMES, Results, shown_name
 from ir3de_lab.experiments.spending import (
     REFERENCE,
-    RESAMPLES,
     Purchases,
     buy,
     buy_single,
@@ -30,7 +29,11 @@ PUBLISHED = "Published by others"
 # the best of each column among RouteLLM's routers that were trained with labels of MMLU: Ong et al., arXiv:2406.18665
 ROUTELLM_MMLU = ("RouteLLM's best, each column by itself", 0.603, 35.4, 70.3)
 SOURCES = (OUTCOMES, EXPECTATIONS)
-BOLD = f"A figure is bold where the interval shows that it is better than that of '{REFERENCE}'."
+BOLD = (
+    f"A figure is bold where it is the best and surely better than that of '{REFERENCE}', by Holm's rule over the "
+    "rows of the table."
+)
+LEFT_OUT = f"Intervals are of {{}} minus that of '{REFERENCE}'; clusters of items are left out, one or a few at a time."
 BEHIND = "minus ir3de, 95 %"
 
 
@@ -62,7 +65,7 @@ def _calls_table(results: Results, pair: tuple[str, str]) -> Table:
         "APGR: the share of the gap between the two that is recovered, on average over all shares of strong calls.",
         "CPT(x): the percentage of strong calls that recovers x % of the gap. Lower is better.",
         "A router that was fitted on each domain by itself must be told the domain of a prompt.",
-        f"Intervals are of APGR minus that of '{REFERENCE}', over {RESAMPLES:,} draws of the same items.",
+        LEFT_OUT.format("APGR"),
         BOLD,
         "The published figures are of other training data, and of all prompts that RouteLLM tests on. Its figures on "
         "GSM8K are n/a here: none could be checked.",
@@ -80,10 +83,10 @@ def _calls_row(results: Results, found: Expectations, pair: tuple[str, str]) -> 
         if made is None:
             cells += [Cell(ABSENT)] * 4
             continue
-        span = None
+        gap = None
         if reference is not None and found.router != REFERENCE:
-            span = compare_calls(results.matrix, found, reference, pair, place)
-        cells += [*_compare(number(made.apgr, "{:.3f}"), span, "{:+.3f}"), number(made.cpt_50), number(made.cpt_80)]
+            gap = compare_calls(results.matrix, found, reference, pair, place)
+        cells += [*_compare(number(made.apgr, "{:.3f}"), gap, "{:+.3f}"), number(made.cpt_50), number(made.cpt_80)]
     ranked = tuple(place % 4 == 0 for place in range(len(cells)))
     return Row(found.router, tuple(cells), OURS if found.family == "ours" else RIVALS, ranked)
 
@@ -100,8 +103,8 @@ def _costs_table(results: Results) -> Table:
         cells: list[Cell] = []
         for part in parts:
             other = None if name == REFERENCE else others.get(part)
-            span = None if other is None else compare_aiq(bought[part], other, spans[part])
-            cells += _compare(number(measure_aiq(bought[part], spans[part])), span, "{:+.1f}")
+            gap = None if other is None else compare_aiq(bought[part], other, spans[part])
+            cells += _compare(number(measure_aiq(bought[part], spans[part])), gap, "{:+.1f}")
         rows.append(Row(name, tuple(cells), group, tuple(group != BOUND and i % 2 == 0 for i in range(len(cells)))))
     columns = tuple(column for part in parts for column in (f"{part} AIQ", BEHIND))
     caption = (
@@ -111,7 +114,7 @@ def _costs_table(results: Results) -> Table:
         _explain_sizes(setting.data.sizes)
         if setting.data.sizes
         else "A router that was fitted on each domain by itself must be told the domain of a prompt.",
-        f"Intervals are of AIQ minus that of '{REFERENCE}', over {RESAMPLES:,} draws of the same items.",
+        LEFT_OUT.format("AIQ"),
         BOLD,
     )
     title = f"{results.title}: quality over all budgets"
@@ -166,11 +169,10 @@ def _order(found: Sequence[Expectations]) -> list[Expectations]:
     return sorted(found, key=lambda one: (one.family != "ours", one.router != REFERENCE, one.router))
 
 
-def _compare(cell: Cell, span: tuple[float, float] | None, form: str) -> tuple[Cell, Cell]:
+def _compare(cell: Cell, difference: Difference | None, form: str) -> tuple[Cell, Cell]:
     """A figure, and the interval of its difference to that of the reference beside it."""
-    if span is None:
+    if difference is None:
         return cell, Cell(ABSENT)
-    difference = Difference(sum(span) / 2, span)
-    return replace(cell, difference=difference), Cell(
-        f"{form.format(span[0])} to {form.format(span[1])}", interval=span
-    )
+    low, high = difference.interval
+    told = f"{form.format(low)} to {form.format(high)}"
+    return replace(cell, difference=difference), Cell(told, interval=difference.interval)

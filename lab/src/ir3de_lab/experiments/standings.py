@@ -12,7 +12,8 @@ from functools import lru_cache
 
 from ir3de_lab.experiments.choices import EMBEDDING, Choices
 from ir3de_lab.experiments.matrix import Matrix
-from ir3de_lab.experiments.metrics import Judge, Performance
+from ir3de_lab.experiments.metrics import Judge, Performance, normalised_difference
+from ir3de_lab.experiments.resampling import find_signs
 from ir3de_lab.experiments.results import Results, carried_over, shown_name
 
 EXPERTS, RIVALS, PAPER, OURS, BOUND = "Single models", "Other routers", "The paper's router", "This package", "Bound"
@@ -60,6 +61,17 @@ def judged(results: Results, judge: Judge) -> tuple[Standing, ...]:
 def default_of(rows: Sequence[Standing]) -> Standing | None:
     """This package's default router, to which the others are compared."""
     return next((row for row in rows if row.name == DEFAULT), None)
+
+
+def find_average_signs(rows: Sequence[Standing]) -> dict[str, int]:
+    """Which way the average of each row surely differs from the default router's; all rows are one family."""
+    home = default_of(rows)
+    every = list(range(len(rows[0].performance.normalised))) if rows else []
+    differences = [
+        None if home is None or row is home else normalised_difference(row.performance, home.performance, every)
+        for row in rows
+    ]
+    return dict(zip((row.name for row in rows), find_signs(differences), strict=True))
 
 
 def on_other_embedding(row: Standing) -> bool:

@@ -11,12 +11,12 @@ from dataclasses import replace
 import numpy as np
 
 from ir3de_lab.experiments import published
-from ir3de_lab.experiments.cells import ABSENT, Cell, Row, Table, gap, marked, normalised_cells, number, span
+from ir3de_lab.experiments.cells import ABSENT, Cell, Row, Table, gap, marked, normalised_cells, number, signed, span
+from ir3de_lab.experiments.clusters import FEW
 from ir3de_lab.experiments.complexity_tables import complexity_tables
 from ir3de_lab.experiments.curve_tables import curve_tables
 from ir3de_lab.experiments.matrix import Matrix
 from ir3de_lab.experiments.metrics import (
-    RESAMPLES,
     accuracy_difference,
     normalised_difference,
     perplexity_difference,
@@ -56,7 +56,11 @@ WHY_ABSENT = {  # by table; a table of routers that were left out says more
 }
 LISTING = ("main", "raw", "reference", "needs")  # tables with a row for every router
 DIFFERENCE = f"Difference to {DEFAULT}"
-PAIRED = f"{DIFFERENCE}: with the 95 % interval of the difference, taken within the same resamples."
+PAIRED = (
+    f"{DIFFERENCE}: with the 95 % interval of the paired difference. ▲ or ▼: surely above or below {DEFAULT}, by "
+    "Holm's rule over the rows of the table, so that the chance of any false sign in a column is at most 5 %."
+)
+SIGNED = ("main", "raw", "reference", "drawn", "strengths")  # and those whose names begin with responses or truncated
 
 
 def tables(results: Results) -> list[Table]:
@@ -75,9 +79,14 @@ def tables(results: Results) -> list[Table]:
     made += complexity_tables(results)
     made += [dynamic_table(results)] if results.dynamic else []
     made += [facts_table(results)] if results.decentralised else []
+    made = [replace(table, rows=signed(table.rows, DEFAULT)) if _is_signed(table.name) else table for table in made]
     made = [_explained(table) for table in made]
     made = [with_left_out(table, results.left_out) if table.name in LISTING else table for table in made]
     return [replace(table, setting=results.setting) for table in made]
+
+
+def _is_signed(name: str) -> bool:
+    return name in SIGNED or name.startswith(("responses-", "truncated-"))
 
 
 def _explained(table: Table) -> Table:
@@ -170,7 +179,7 @@ def _cells(row: Standing, parts: Sequence[list[int]], home: Standing | None) -> 
 
 def _caption(rows: Sequence[Standing], matrix: Matrix) -> Iterator[str]:
     yield f"{len(matrix.items):,} items. Every figure is in percent of what the domain's own expert reaches."
-    yield f"The 95 % intervals come from {RESAMPLES:,} resamples of the items of each domain and group."
+    yield count_clusters(matrix)
     if default_of(rows) is not None:
         yield PAIRED
         yield (
@@ -190,6 +199,19 @@ def _caption(rows: Sequence[Standing], matrix: Matrix) -> Iterator[str]:
         yield "Here a domain's own expert is the model that scored best on its test items, known only in hindsight."
     if any(row.name == EXTRAS["average"] for row in rows):
         yield f"{EXTRAS['average']}: one model whose weights are the mean of the experts'."
+
+
+def count_clusters(matrix: Matrix) -> str:
+    """What intervals rest on: how many clusters each domain has."""
+    names = [shown_name(domain) for domain in matrix.domains]
+    counts = [len(np.unique(matrix.cluster[matrix.domain == place])) for place in range(len(matrix.domains))]
+    told = ", ".join(f"{name} {count:,}" for name, count in zip(names, counts, strict=True))
+    few = [name for name, count in zip(names, counts, strict=True) if count < FEW]
+    rough = f" Fewer than {FEW} make a rough interval: {', '.join(few)}." if few else ""
+    return (
+        "The 95 % intervals come from leaving out the clusters of each domain one by one; items of one document or "
+        f"question are one cluster. Clusters: {told}.{rough}"
+    )
 
 
 def _encoders(rows: Sequence[Standing]) -> Iterator[str]:

@@ -33,6 +33,7 @@ def first_items(matrix: Matrix, number: int) -> Matrix:
         group=tuple(matrix.group[place] for place in chosen),
         weight=matrix.weight[chosen],
         values=matrix.values[chosen],
+        clusters=matrix.cluster[chosen],
     )
 
 
