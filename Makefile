@@ -1,5 +1,5 @@
 # `make` is what CI runs.
-.PHONY: all lint test library gateway lab long coverage mutants fix bench trust trust-long audit docs site demo release
+.PHONY: all lint test library gateway lab long coverage mutants fix figures trust trust-long audit docs site demo release
 .DEFAULT_GOAL := all
 
 all: test long lint
@@ -43,37 +43,15 @@ lint:            ## style, types, and which room may import which
 	python lab/scripts/generate_proof_docs.py --check
 	python lab/scripts/generate_reliability_docs.py --check
 	python lab/scripts/generate_results_readme.py --check
+	python lab/scripts/generate_stale_marks.py --check
 
 fix:             ## what a machine can put right
 	ruff check --fix .
 	ruff format .
 
-bench:           ## speed as ratios, accuracy where IR3DE_DATA points, robustness, many experts
-	ir3de bench speed --save results/speed.json
-	ir3de bench accuracy --save results/accuracy.json
-	ir3de bench alternatives --data $(IR3DE_DATA) --encoder $(ENCODER) --environments $(or $(ENVS),envs) --answers answers --save results/alternatives.json
-	ir3de bench cold-start --data $(IR3DE_DATA) --encoder $(ENCODER) --environments $(or $(ENVS),envs) --answers answers --save results/cold_start.json
-	ir3de bench robustness --save results/robustness.json
-	ir3de bench experts --save results/experts.json
-	ir3de bench big --save results/big.json
-	ir3de bench languages --data $(IR3DE_DATA)/sib200 --save results/languages.json
-	ir3de bench unknowns --data $(IR3DE_DATA) --save results/unknowns.json
-	ir3de bench novelty --save results/novelty.json
-	ir3de bench proof --data $(IR3DE_DATA) --save results/proof.json
-	ir3de bench confidence --save results/confidence.json
-	ir3de bench conversations --data $(IR3DE_DATA) --choose --save results/conversations.json
-	ir3de bench chats --data $(IR3DE_DATA) --save results/chats.json
-	ir3de bench privacy --save results/privacy.json
-	ir3de bench scale --save results/scale.json
-	ir3de bench gateway --save results/gateway.json
-	ir3de bench keys --save results/keys.json
-	ir3de bench limits --save results/limits.json
-	ir3de bench replicas --save results/replicas.json
-	ir3de bench soak --save results/soak.json
-	ir3de bench translation --save results/translation.json
-	ir3de bench versions --before $(BEFORE) --save results/versions.json  # BEFORE is a checkout of the earlier version
-	ir3de bench outcome-routing --leave-out arc_easy --save results/outcome_routing.json
-	ir3de bench strong-weak --save results/strong_weak.json
+figures:         ## every published figure that is older than the code, made again on a quiet machine, then the pages
+	ir3de bench renew --data $(IR3DE_DATA) $(foreach one,$(ONLY),--only $(one)) $(RENEW)
+	$(MAKE) docs
 
 trust:           ## two minutes of changed inputs at every parser and faults under a real gateway; SEED=7 tries others
 	ir3de bench trust --minutes 2 --seed $(or $(SEED),0) --findings trust-findings
@@ -100,6 +78,7 @@ docs:            ## the generated pages and pictures
 	ir3de bench figures --output docs/images/experiments
 	python lab/scripts/generate_results_readme.py
 	python lab/scripts/draw_terminal.py
+	python lab/scripts/generate_stale_marks.py
 
 site: export NO_MKDOCS_2_WARNING = 1
 site:            ## the documentation as a site, in site/; needs `pip install ".[docs]"`

@@ -14,8 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ir3de_lab.catalogue import FRESH, MEASURES, find_standings, judge, published
 from ir3de_lab.experiments import settings
 from ir3de_lab.experiments.cells import ABSENT, SIGNS, Table
+from ir3de_lab.experiments.choices import Choices
 from ir3de_lab.experiments.clusters import CLUSTERS
 from ir3de_lab.experiments.complexity import COMPLEXITY
 from ir3de_lab.experiments.left_out import LEFT_OUT
@@ -34,7 +36,7 @@ from ir3de_lab.experiments.results import (
 )
 from ir3de_lab.experiments.standings import DEFAULT, ORACLE, RANDOM, Standing, find_average_signs, standings
 from ir3de_lab.experiments.tables import tables
-from result_commands import COMMANDS
+from pages import MARK
 
 ROOT = Path(__file__).parents[2]
 FIGURES = "docs/images/experiments"
@@ -134,9 +136,12 @@ def page(root: Path, found: Sequence[Results], made: Mapping[str, Sequence[Table
     if any(_pictures(root, OVER_ALL)):
         lines += ["## Figures", "", *_pictures(root, OVER_ALL)]
     lines += ["## Other raw files", "", "| file | command | shown in |", "|---|---|---|"]
+    stale = {one.file for one in find_standings(root / "results") if one.is_stale}
     for path in _others(root):
-        command, shown = COMMANDS.get(path.name, ("", ""))
-        lines.append(f"| [{path.name}]({path.name}) | `{command}` | [docs/{shown}](../docs/{shown}) |")
+        entry = published().get(path.name)
+        command, shown, is_stale = (entry.command, entry.page, path.name in stale) if entry else ("", "", False)
+        link = f"[{path.name}]({path.name}){MARK if is_stale else ''}"
+        lines.append(f"| {link} | `{command}` | [docs/{shown}](../docs/{shown}) |")
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"
 
 
@@ -195,8 +200,8 @@ def problems(root: Path, found: Sequence[Results], made: Mapping[str, Sequence[T
             if not table.sources or gone:
                 yield f"the table '{table.title}' has no raw file {', '.join(gone)}"
     for path in _others(root):
-        if path.name not in COMMANDS:
-            yield f"results/{path.name} is not listed: say in COMMANDS of this script which command makes it"
+        if path.name not in published():
+            yield f"results/{path.name} is not listed: say in ir3de_lab/catalogue/catalogue.toml which command makes it"
     known = {results.folder.name for results in found}
     for path in sorted((root / "results").rglob("*")):
         parts = path.relative_to(root / "results").parts
@@ -259,8 +264,18 @@ def _told(results: Results) -> Iterator[str]:
         if isinstance(about.get(part), dict):
             facts = ", ".join(f"{name.replace('_', ' ')} {_value(value)}" for name, value in about[part].items())
             yield f"{part.capitalize()}: {facts}.\n"
-    for ran in dict.fromkeys(str(one.about["command"]) for one in results.choices if one.about.get("command")):
-        yield f"Choices were made by `{ran}`.\n"
+    for ran, some in group_by_command(results.choices).items():
+        is_stale = any(judge(one.about.get(MEASURES))[0] != FRESH for one in some)
+        yield f"Choices were made by `{ran}`{MARK if is_stale else ''}.\n"
+
+
+def group_by_command(choices: Sequence[Choices]) -> dict[str, list[Choices]]:
+    """The routers' choices by the command that made them, where it is known."""
+    found: dict[str, list[Choices]] = {}
+    for one in choices:
+        if command := one.about.get("command"):
+            found.setdefault(str(command), []).append(one)
+    return found
 
 
 def _value(value: object) -> str:

@@ -5,11 +5,17 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
+MARK = " ⚠ *older than the code*"
+LINKED = re.compile(rf"(\]\((?:\.\./)?results/([\w-]+\.json)\))(?:{re.escape(MARK)})?")
+
+
+def read(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
 
 
 def raw(name: str) -> dict[str, Any]:
@@ -37,9 +43,21 @@ def circumstances(document: dict[str, Any]) -> list[str]:
     return [f"{c['processor']}, {c['cores']} cores; Python {c['python']}, numpy {c['numpy']}; {c['date']}."]
 
 
+def mark(text: str, stale: Collection[str] = ()) -> str:
+    """The text with a mark behind every link to a result that is older than the code, and behind no other.
+
+    >>> mark("[speed](../results/speed.json) and [big](../results/big.json)", ["speed.json"])
+    '[speed](../results/speed.json) ⚠ *older than the code* and [big](../results/big.json)'
+    """
+    return LINKED.sub(lambda found: found[1] + (MARK if found[2] in stale else ""), text)
+
+
 def write_or_compare(wanted: Mapping[Path, str], script: str) -> int:
-    """Write the pages that are not as wanted; with --check on the command line only name them. The exit status."""
-    stale = [path for path, text in wanted.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
+    """Write the pages that are not as wanted; with --check on the command line only name them. The exit status.
+
+    Marks of stale results are the business of generate_stale_marks.py: here they make no difference.
+    """
+    stale = [path for path, text in wanted.items() if not path.is_file() or mark(read(path)) != mark(text)]
     if "--check" in sys.argv[1:]:
         for path in stale:
             print(f"{path.relative_to(ROOT)} is not what results/ says: run lab/scripts/{Path(script).name}")
