@@ -16,7 +16,7 @@ from ir3de_lab.rivals.interface import Indices, Labelled, at_least, count_labels
 from ir3de_lab.rivals.training import Course, Trained, balanced_epochs, cosine, keep_best, train
 
 TRAINED, VALIDATED = 0.7, 0.1  # of a domain's texts; the rest is left out, as the authors test on it
-HEAD_EPOCHS, FULL_EPOCHS = 100, 4
+HEAD_EPOCHS, FULL_EPOCHS = 100, 3
 PATIENCE = 1  # epochs without a better one, where the encoder learns as well
 MOST_GRADIENT = 1.0
 
