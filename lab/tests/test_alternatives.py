@@ -12,13 +12,16 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from generate_alternatives_docs import is_better
 from ir3de.cli import cli
 from ir3de.corpora import examples as demo
 from ir3de.errors import InputError
 from ir3de_lab import alternatives
+from ir3de_lab.alternatives import measuring
 from ir3de_lab.benchmarks.alternatives import (
     ALTERNATIVES,
     FEW,
+    SIX,
     Regime,
     auroc,
     bound_difference,
@@ -38,9 +41,13 @@ OTHER = Material("other", TRAIN, {"test": {"a": ["Guten Morgen", "qwert"]}}, by_
 
 def test_every_alternative_is_asked_the_same_and_test_prompts_stay() -> None:
     regimes = list(make_regimes(MATERIAL, [OTHER]))
-    assert [(one.prompts, one.draw) for one in regimes] == [(None, 0), (FEW, 0), (FEW, 1), (FEW, 2)]
+    few = [(prompts, draw) for prompts in (FEW, SIX) for draw in range(3)]
+    assert [(one.prompts, one.draw) for one in regimes] == [(None, 0), *few]
     assert all(one.test == regimes[0].test and one.strange == ["Guten Morgen", "qwert"] for one in regimes)
-    assert all(len(one.texts) == FEW * len(TRAIN) and set(one.labels) == set(TRAIN) for one in regimes[1:])
+    for one in regimes[1:]:
+        assert len(one.texts) == (one.prompts or 0) * len(TRAIN) and set(one.labels) == set(TRAIN)
+        assert set(one.unlabelled) == set(regimes[0].texts) - set(one.texts)
+    assert not regimes[0].unlabelled
     assert regimes[1].texts != regimes[2].texts
     assert not set(regimes[0].texts) & set(regimes[0].test)
 
@@ -139,3 +146,27 @@ def test_a_set_or_a_router_that_is_not_there_is_named(tmp_path: Path) -> None:
         cli, ["bench", "alternatives", "--data", str(tmp_path), *folders, "--router", "fasttext"]
     )
     assert result.exit_code == 2 and "there is no alternative 'fasttext': there are ir3de" in result.output
+
+
+def test_a_setting_is_chosen_on_prompts_that_its_fit_did_not_see() -> None:
+    labels = ["a"] * 7 + ["b"] * 5 + ["c"]
+
+    def rate(setting: str, split: measuring.Split) -> int:
+        inside, outside = split
+        assert not set(inside) & set(outside)
+        assert {labels[place] for place in inside} == {"a", "b", "c"}  # the only prompt of an expert is never held out
+        return len(outside) if setting == "good" else 0
+
+    assert measuring.choose(("bad", "good", "bad"), [""] * 13, labels, rate) == "good"
+    assert measuring.choose((1, 2), ["x"], ["a"], lambda *_: 0) == 1
+
+
+def test_a_rival_is_bold_where_it_is_better_than_all_of_ours_that_cost_no_more() -> None:
+    ours = [{"name": "ir3de"}, {"name": "ir3de, second opinion", "runs_encoder": True}]
+    plain, encoder = {"name": "words", "runs_encoder": False}, {"name": "MiniLM", "runs_encoder": True}
+    document = {"alternatives": [*ours, plain, encoder]}
+    row = {"against": {"ir3de": (1.0, 2.0, 3.0), "ir3de, second opinion": (-1.0, 0.0, 1.0)}}
+    assert is_better(row, plain, document)
+    assert not is_better(row, encoder, document)
+    assert is_better({"against": dict.fromkeys(row["against"], (0.1, 1.0, 2.0))}, encoder, document)
+    assert not is_better(row, ours[0], document)

@@ -13,11 +13,16 @@ import resource
 import statistics
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 ONE_BY_ONE = 200  # prompts that are timed one at a time, as a gateway has them
 ROUNDS = 15  # of these prompts; the median round counts
+FOLDS = 3  # of the training prompts, to choose a router's main setting on
+
+S = TypeVar("S")
+Split = tuple[list[int], list[int]]  # the places of prompts to fit on, and of prompts to be rated on
 
 
 class Alternative(Protocol):
@@ -35,6 +40,12 @@ class Alternative(Protocol):
         """The expert of one prompt, or None if the router abstains, and how sure the router is."""
 
     # a router that takes many prompts at once may have `route_many(texts)` as well
+
+
+class WithUnlabelled:
+    """For routers that can learn from prompts without labels: they are there before the fit."""
+
+    unlabelled: list[str] = []  # noqa: RUF012 - replaced, never changed
 
 
 class Refitted:
@@ -70,6 +81,11 @@ def main(alternative: Alternative) -> None:
     answers.write_text(json.dumps(document), encoding="utf-8")
 
 
+def find_device() -> str:
+    """Where an encoder runs: an accelerator if IR3DE_DEVICE names it, else the processor, where times are taken."""
+    return os.environ.get("IR3DE_DEVICE", "cpu")
+
+
 def describe_machine() -> dict[str, Any]:
     """The processor, the cores this process may use, and the day."""
     try:
@@ -91,6 +107,8 @@ def describe_machine() -> dict[str, Any]:
 def answer(alternative: Alternative, request: dict[str, Any]) -> dict[str, Any]:
     """Fit, route and, if it is asked for, add: with the seconds of each."""
     texts, labels = request["texts"], request["labels"]
+    if isinstance(alternative, WithUnlabelled):
+        alternative.unlabelled = request.get("unlabelled", [])
     found: dict[str, Any] = {}
     if new := request.get("new"):
         before = [(text, label) for text, label in zip(texts, labels, strict=True) if label != new]
@@ -107,6 +125,29 @@ def answer(alternative: Alternative, request: dict[str, Any]) -> dict[str, Any]:
     if request.get("timed"):
         found["route_us"], found["route_cpu_us"] = _time_one_by_one(alternative, request["test"][:ONE_BY_ONE])
     return found
+
+
+def choose(settings: Sequence[S], texts: list[str], labels: list[str], rate: Callable[[S, Split], int]) -> S:
+    """The setting with most right on prompts that its fit did not see; among equals the first.
+
+    The prompts of every label are parted into folds in turn, so that each fit has all labels. `rate` counts what a
+    setting has right on one split.
+    """
+    seen: dict[str, int] = {}
+    folds = []
+    for label in labels:
+        folds.append(seen.get(label, 0) % FOLDS)
+        seen[label] = seen.get(label, 0) + 1
+    totals = []
+    for setting in settings:
+        total = 0
+        for fold in range(FOLDS):
+            outside = [place for place, own in enumerate(folds) if own == fold and seen[labels[place]] > 1]
+            inside = sorted(set(range(len(folds))) - set(outside))
+            if outside:
+                total += rate(setting, (inside, outside))
+        totals.append(total)
+    return settings[totals.index(max(totals))]
 
 
 def _route_all(alternative: Alternative, texts: list[str]) -> tuple[list[str | None], list[float]]:

@@ -1,4 +1,4 @@
-"""fastText's supervised classifier, with pairs of words."""
+"""fastText's supervised classifier; epochs and pairs of words are chosen on folds of the training prompts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 import measuring
 
 PREFIX = "__label__"
-EPOCHS, RATE = 25, 1.0
+RATE = 1.0
+SETTINGS = tuple((epochs, words) for epochs in (25, 5, 100) for words in (2, 1))  # epochs, and words in a row
 
 
 class FastText(measuring.Refitted):
@@ -22,16 +23,29 @@ class FastText(measuring.Refitted):
         self.keep(texts, labels)
         self._names = sorted(set(labels))
         places = {name: place for place, name in enumerate(self._names)}
+        lines = [f"{PREFIX}{places[label]} {_clean(text)}" for text, label in zip(texts, labels, strict=True)]
+
+        def rate(setting: tuple[int, int], split: measuring.Split) -> int:
+            inside, outside = split
+            model = self._train([lines[place] for place in inside], setting)
+            return sum(self._ask(model, texts[place])[0] == labels[place] for place in outside)
+
+        self._model = self._train(lines, measuring.choose(SETTINGS, texts, labels, rate))
+
+    def _train(self, lines: list[str], setting: tuple[int, int]) -> Any:
+        epochs, words = setting
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "train.txt")
-            lines = [f"{PREFIX}{places[label]} {_clean(text)}" for text, label in zip(texts, labels, strict=True)]
             path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-            self._model = self._module.train_supervised(
-                str(path), lr=RATE, epoch=EPOCHS, wordNgrams=2, thread=2, verbose=0
+            return self._module.train_supervised(
+                str(path), lr=RATE, epoch=epochs, wordNgrams=words, thread=2, verbose=0
             )
 
     def route(self, text: str) -> tuple[str | None, float]:
-        labels, shares = self._model.predict(_clean(text))
+        return self._ask(self._model, text)
+
+    def _ask(self, model: Any, text: str) -> tuple[str | None, float]:
+        labels, shares = model.predict(_clean(text))
         return (self._names[int(labels[0][len(PREFIX) :])], float(shares[0])) if labels else (None, 0.0)
 
 

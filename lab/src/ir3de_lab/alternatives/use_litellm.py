@@ -18,7 +18,7 @@ class AutoRouter(measuring.Refitted):
         from litellm.types.utils import Embedding, EmbeddingResponse
         from sentence_transformers import SentenceTransformer
 
-        encoder = SentenceTransformer(model, device="cpu")
+        encoder = SentenceTransformer(model, device=measuring.find_device())
         self._at_hand: dict[str, Any] = {}
 
         def encode(texts: list[str]) -> Any:

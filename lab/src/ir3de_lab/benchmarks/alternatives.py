@@ -27,8 +27,9 @@ MOST_TRAINING = 1_000  # prompts of an expert
 MOST_TEST = 1_000  # prompts of a set
 MOST_STRANGE = 500  # prompts of other sets
 MOST_TIMED = 200
-FEW = 8  # prompts of an expert, in the second regime
+SIX, FEW = 6, 8  # prompts of an expert, in the other regimes
 DRAWS = 3
+MOST_UNLABELLED = 2_000  # prompts without labels, of those that were not drawn
 RESAMPLES = 2_000
 ENCODER_MB = 91  # of all-MiniLM-L6-v2, beside the packages
 TIME_LIMIT_S = 3_600
@@ -46,7 +47,8 @@ class Alternative:
     script: str
     requirements: tuple[str, ...]
     arguments: tuple[str, ...] = ()
-    encoder: bool = False  # needs the folder of a sentence encoder
+    encoder: bool = False  # runs a sentence encoder at a prompt
+    extra: str = ""  # of IR3DE itself
     explains: str = "no"
     abstains: str = "no"
     adds: str = "fitted again"
@@ -60,15 +62,19 @@ class Alternative:
 ALTERNATIVES = (
     Alternative("ir3de", "use_ir3de.py", (), explains="by word", abstains="yes", adds="exactly"),
     Alternative(
-        "ir3de, --embedding default@2", "use_ir3de.py", (), ("--embedding", "2"), explains="by word", abstains="yes",
-        adds="exactly",
+        "ir3de, taught by MiniLM", "use_ir3de.py", (), ("--teacher",), explains="by word", abstains="yes",
+        adds="exactly", extra="encoder",
+    ),
+    Alternative(
+        "ir3de, second opinion of MiniLM", "use_ir3de.py", (), ("--encoder",), encoder=True, extra="encoder",
+        explains="by word", abstains="yes", adds="exactly",
     ),
     Alternative(
         "scikit-learn, TF-IDF + logistic regression", "use_tfidf.py", ("scikit-learn",), explains="by weights of words"
     ),
     Alternative("fastText", "use_fasttext.py", ("fasttext-numpy2-wheel",)),
     Alternative(
-        "MiniLM, 10 nearest", "use_encoder.py", ("sentence-transformers", "torch"), encoder=True,
+        "MiniLM, nearest prompts", "use_encoder.py", ("sentence-transformers", "torch"), encoder=True,
         explains="by neighbours", adds="appends",
     ),
     Alternative(
@@ -109,9 +115,10 @@ class Regime:
     test: list[str]
     truth: list[str]
     strange: list[str]
+    unlabelled: list[str] = field(default_factory=list)
 
     def to_request(self) -> dict[str, Any]:
-        asked = {"texts": self.texts, "labels": self.labels, "test": self.test, "strange": self.strange}
+        asked = {name: getattr(self, name) for name in ("texts", "labels", "test", "strange", "unlabelled")}
         return {**asked, "new": None, "timed": False}
 
     def to_timed_request(self) -> dict[str, Any]:
@@ -128,9 +135,7 @@ class AlternativeRow:
     prompts: int | None
     router: str
     accuracy: float  # percent
-    low: float  # of the difference to IR3DE, in points: below zero IR3DE is better
-    difference: float
-    high: float
+    against: dict[str, tuple[float, float, float]]  # by router of ours: the difference in points, between its bounds
     strange: float | None  # AUROC, percent: how well confidence tells prompts of other sets
     fit_s: float  # on the machine that answered
     right: list[float] = field(repr=False)  # by test prompt: the share of the draws that had it right
@@ -147,8 +152,10 @@ def prepare_environment(
     `replaced` are requirements to install instead of others, such as {"torch": "torch==2.13.0"}; `itself` is the folder
     of IR3DE's own source.
     """
-    wanted = [replaced.get(one, one) for one in alternative.requirements] or [str(itself)]
-    home = folder / Path(alternative.script).stem
+    extra = alternative.extra
+    own = f"{itself}[{extra}]" if extra else str(itself)
+    wanted = [replaced.get(one, one) for one in alternative.requirements] or [own]
+    home = folder / (Path(alternative.script).stem + (f"-{extra}" if extra else ""))
     python = home / ("Scripts" if os.name == "nt" else "bin") / "python"
     if not python.exists():
         _run([sys.executable, "-m", "venv", str(home)])
@@ -185,22 +192,24 @@ def make_regimes(material: Material, others: Sequence[Material]) -> Iterator[Reg
     }
 
     def regime(prompts: int | None, draw: int, drawn: Texts) -> Regime:
-        pairs = _pairs(drawn)
-        texts, labels = [text for text, _ in pairs], [label for _, label in pairs]
+        pairs, known = _pairs(drawn), {text for some in drawn.values() for text in some}
+        rest = _pick([pair for pair in _pairs(train) if pair[0] not in known], MOST_UNLABELLED)
         return Regime(
             material.name,
             prompts,
             draw,
-            texts,
-            labels,
+            [text for text, _ in pairs],
+            [label for _, label in pairs],
             [text for text, _ in test],
             [label for _, label in test],
             strange,
+            [text for text, _ in rest],
         )
 
     yield regime(None, 0, train)
-    for draw in range(DRAWS):
-        yield regime(FEW, draw, draw_few(train, FEW, draw))
+    for prompts in (FEW, SIX):
+        for draw in range(DRAWS):
+            yield regime(prompts, draw, draw_few(train, prompts, draw))
 
 
 def read_regimes(data: Path, only: Sequence[str]) -> list[Regime]:
@@ -224,7 +233,8 @@ def describe(
         "versions": {name: environment.versions.get(name) for name in packages},
         "packages": environment.packages,
         "megabytes": environment.megabytes,
-        "model_mb": ENCODER_MB if alternative.encoder else 0,
+        "model_mb": ENCODER_MB if alternative.encoder or alternative.extra else 0,
+        "runs_encoder": alternative.encoder,
         "torch": "torch" in environment.versions,
         "explains": alternative.explains,
         "abstains": alternative.abstains,
@@ -256,7 +266,7 @@ def tabulate(
     answers: Sequence[Mapping[str, Any] | None],
     own: Sequence[AlternativeRow],
 ) -> Iterator[AlternativeRow]:
-    """One row for each set and number of prompts; `own` are IR3DE's rows on the same prompts, if they are there.
+    """One row for each set and number of prompts; `own` are the rows of IR3DE on the same prompts, if they are there.
 
     An answer may be missing (None): then its set is left out.
     """
@@ -266,17 +276,14 @@ def tabulate(
             groups.setdefault((regime.data, regime.prompts), []).append((regime, answer))
     for (data, prompts), some in groups.items():
         right = np.mean([_compare(regime.truth, answer["said"]) for regime, answer in some], axis=0)
-        beside = next((row.right for row in own if (row.data, row.prompts) == (data, prompts)), right)
-        low, difference, high = bound_difference(right, np.asarray(beside))
+        beside = {row.router: row.right for row in own if (row.data, row.prompts) == (data, prompts)}
         first = some[0][1]
         yield AlternativeRow(
             data,
             prompts,
             alternative.name,
             round(100 * float(right.mean()), 2),
-            low,
-            difference,
-            high,
+            {name: bound_difference(right, np.asarray(theirs)) for name, theirs in beside.items()},
             round(100 * float(np.mean([auroc(answer["sure"], answer["strange_sure"]) for _, answer in some])), 1),
             round(first["fit_s"], 3),
             right.tolist(),

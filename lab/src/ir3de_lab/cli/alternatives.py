@@ -92,10 +92,13 @@ def alternatives(
     """Other people's routers on the same prompts: accuracy, time, what they install, what they can do.
 
     Each is installed into an environment of its own by pip. Each set is fitted with all prompts (at most 1,000 an
-    expert), and with 8 an expert, drawn three times. `requests.json` in the folder of answers can be carried to another
-    machine and answered there, by `python use_….py requests.json ANSWERS`. Times are taken here, on the first set with
-    8 prompts an expert: the fit, an expert added, prompts routed one at a time. Where some are named with --router,
-    what the file of --save has of the others stays in it. --only-times leaves out the accuracies.
+    expert), and with 8 and 6 an expert, drawn three times; a router that learns from prompts without labels gets 2,000
+    of those that were not drawn. The main setting of each is chosen on folds of the training prompts.
+
+    `requests.json` in the folder of answers can be carried to another machine and answered there, by `python use_….py
+    requests.json ANSWERS`. Times are taken here, on the first set with 8 prompts an expert: the fit, an expert added,
+    prompts routed one at a time. Where some are named with --router, what the file of --save has of the others stays
+    in it. --only-times leaves out the accuracies.
 
     \b
     Example:
@@ -134,7 +137,7 @@ def alternatives(
             raise InputError(
                 f"{answers / one.key}.json has {len(found['answers'])} answers for {len(regimes)} requests: remove it"
             )
-        rows += bench.tabulate(one, regimes, found["answers"], [row for row in rows if row.router == "ir3de"])
+        rows += bench.tabulate(one, regimes, found["answers"], [row for row in rows if row.router.startswith("ir3de")])
     document = {
         "circumstances": circumstances(),
         "alternatives": facts,
@@ -145,7 +148,7 @@ def alternatives(
     keep(save, document)
     out.json(document)
     out.result(heading("what they are"), _facts_table(facts))
-    for prompts in () if only_times else (None, bench.FEW):
+    for prompts in () if only_times else (None, bench.FEW, bench.SIX):
         some = [row for row in rows if row.prompts == prompts]
         out.result(heading("all prompts" if prompts is None else f"{prompts} prompts an expert"), _table(some))
 
@@ -165,6 +168,7 @@ def _table(rows: Sequence[AlternativeRow]) -> Table:
     right = ("accuracy, %", "against ir3de", "strangers, %")
     shown = table("set", "router", *right, right=right)
     for row in rows:
-        gap = "" if row.router == "ir3de" else f"{row.difference:+.1f} [{row.low:+.1f}, {row.high:+.1f}]"
+        low, difference, high = row.against.get("ir3de", (0.0, 0.0, 0.0))
+        gap = "" if row.router == "ir3de" else f"{difference:+.1f} [{low:+.1f}, {high:+.1f}]"
         shown.add_row(row.data, row.router, f"{row.accuracy:.1f}", gap, f"{row.strange:.1f}")
     return shown
