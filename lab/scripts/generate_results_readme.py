@@ -21,6 +21,7 @@ from ir3de_lab.experiments.choices import Choices
 from ir3de_lab.experiments.clusters import CLUSTERS
 from ir3de_lab.experiments.complexity import COMPLEXITY
 from ir3de_lab.experiments.left_out import LEFT_OUT
+from ir3de_lab.experiments.reachable import DRAWS
 from ir3de_lab.experiments.rendering import markdown
 from ir3de_lab.experiments.results import (
     CHOICES,
@@ -42,13 +43,15 @@ ROOT = Path(__file__).parents[2]
 FIGURES = "docs/images/experiments"
 ANSWERS, HELD_OUT = "answers", "held_out"
 OPEN = (  # the others are folded away
-    "main", "needs", "spending", "beside", "truncated-authors", "reference", "drawn", "dynamic", "decentralised",
+    "main", "needs", "spending", "beside", "truncated-authors", "reference", "drawn", "reachable", "dynamic",
+    "decentralised",
 )  # fmt: skip
 
 RAW = {  # what may lie in a setting's folder
     OUTCOMES: "the outcome of every expert on every test item",
     REFERENCE: "the likelihood of every reference answer under every expert",
     DRAWN: "the outcome of every expert's drawn answers",
+    DRAWS: "the points of every single draw",
     CLUSTERS: "which items belong together",
     TRAINING: "the experts' training losses",
     DYNAMIC: "experts added and removed",

@@ -22,6 +22,7 @@ from ir3de_lab.cli import (
     robustness,
     run,
     scale,
+    signs,
     stale,
     strong_weak,
     switches,
@@ -70,12 +71,14 @@ for _command in (
     experiments.train,
     experiments.outcomes,
     experiments.find_clusters,
+    experiments.draws,
     run.run,
     changes.dynamic,
     changes.decentralised,
     stale.stale,
     stale.renew,
     tables.tables,
+    signs.signs,
     figures.figures,
 ):
     bench.add_command(_command)

@@ -13,7 +13,9 @@ from ir3de.cli.plugins import Output, facts, hint, output_options, table
 from ir3de_lab.cli.shared import data_option, keep
 
 if TYPE_CHECKING:
+    from ir3de_lab.experiments.material import Material
     from ir3de_lab.experiments.matrix import Matrix
+    from ir3de_lab.experiments.settings import Setting
 
 _GAP, _FIGURE = 3, 6  # characters between two columns, and of a figure
 
@@ -123,6 +125,8 @@ def outcomes(
     for file, found in made.items():
         matrix.write(found, results / setting.name / f"{file}.jsonl.xz")
     clusters.write(material.items, made["outcomes"], results / setting.name)
+    if "drawn" in made:
+        _keep_draws(setting, material, where, made["drawn"], results / setting.name, out)
     out.json(_summary(made["outcomes"]))
     out.result(*_shown(made["outcomes"], out.console.width))
     out.note(hint(f"ir3de bench run --setting {name}"))
@@ -153,6 +157,42 @@ def find_clusters(name: str, data: Path | None, results: Path, out: Output) -> N
     path, number = clusters.write(items, matrix, folder), len(set(clusters.find(items).tolist()))
     out.json({"setting": setting.name, "items": len(items), "clusters": number, "file": str(path)})
     out.result(facts([("items", f"{len(items):,}"), ("clusters", f"{number:,}"), ("kept", str(path))]))
+
+
+@click.command()
+@setting_option
+@data_option
+@results_option
+@output_options
+def draws(name: str, data: Path | None, results: Path, out: Output) -> None:
+    """Judge every drawn answer by itself, for the reachable oracle.
+
+    The oracle takes the best expert of each item in hindsight, luck included. The reachable one is chosen on some draws
+    and scored on the others. `bench outcomes` does this too; this command does it for answers that are in results/.
+
+    \b
+    Example:
+      ir3de bench draws --setting reasoning-large --data suites/
+    """
+    from ir3de_lab.experiments import matrix, settings
+    from ir3de_lab.experiments.material import load
+    from ir3de_lab.experiments.results import DRAWN
+
+    setting = settings.load(name)
+    folder = results / setting.name
+    path, number = _keep_draws(setting, load(setting, data), folder, matrix.read(folder / DRAWN), folder, out)
+    out.json({"setting": setting.name, "draws": number, "file": str(path)})
+    out.result(facts([("draws an item", str(number)), ("kept", str(path))]))
+
+
+def _keep_draws(
+    setting: Setting, material: Material, answers: Path, drawn: Matrix, folder: Path, out: Output
+) -> tuple[Path, int]:
+    from ir3de_lab.experiments import reachable
+    from ir3de_lab.experiments.outcomes import read_draws
+
+    points, columns = read_draws(setting, material, answers, say=lambda doing: out.note(doing))
+    return reachable.write(points, columns, drawn, folder), points.shape[2]
 
 
 def _training_record(folder: Path, domains: Sequence[str]) -> dict[str, Any]:

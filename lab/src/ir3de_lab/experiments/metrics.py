@@ -115,7 +115,11 @@ class Judge:
 
     def of_values(self, column: str) -> Performance:
         """Figures of an extra: it is no expert, so there is no routing to be right or wrong."""
-        return self._figures(self.matrix.values[:, self.matrix.columns.index(column)], None, None)
+        return self.of_points(self.matrix.values[:, self.matrix.columns.index(column)])
+
+    def of_points(self, values: Floats) -> Performance:
+        """Figures of what was reached on each item, whoever reached it."""
+        return self._figures(values, None, None)
 
     def oracle(self) -> Performance:
         """Figures of the best expert for each item, known in hindsight; among equals, the domain's own."""
@@ -184,14 +188,13 @@ class Judge:
 
     def _resample(self, values: Floats, hits: Flags | None, kept: Flags | None = None) -> Resampled:
         """The figures in every resample."""
-        own, weight = self.matrix.of_columns(self.matrix.own_expert), self.matrix.weight
+        weight = self.matrix.weight
         raw, normalised, accuracies, accuracy = [], [], [], []
         for place, part in enumerate(self._parts):
-            total = self.resampling.sum(place, part.sums(weight))
+            total, expected = self._expected[place]
             reached = total if kept is None else self.resampling.sum(place, part.sums(weight * kept))
             given = values if kept is None else values * kept
             routed = self._metric(self.resampling.sum(place, part.sums(given)), reached)
-            expected = self._metric(self.resampling.sum(place, part.sums(own)), total)
             raw.append(self._percent * routed)
             normalised.append(self._normalised(routed, expected))
             if hits is not None:
@@ -202,6 +205,15 @@ class Judge:
                     accuracy.append(np.asarray(100 * drawn[:, 0] / drawn[:, 1]))
         found = (tuple(accuracies), tuple(accuracy)) if hits is not None else (None, None)
         return Resampled(tuple(raw), tuple(normalised), *found)
+
+    @cached_property
+    def _expected(self) -> list[tuple[Floats, Floats]]:
+        """By domain: the weights' sums and the own expert's figure in every resample, the same for all routers."""
+        own, found = self.matrix.of_columns(self.matrix.own_expert), []
+        for place, part in enumerate(self._parts):
+            total, reached = (self.resampling.sum(place, part.sums(one)) for one in (self.matrix.weight, own))
+            found.append((total, self._metric(reached, total)))
+        return found
 
     @property
     def _percent(self) -> float:

@@ -46,7 +46,10 @@ def assemble(setting: Setting, material: Material, folder: Path, *, say: Say = l
         return {"outcomes": matrix_of(setting, material.items, weights, values, extras, about)}
     made = {"outcomes": _judged(setting, material, answers, about, say)}
     if setting.evaluation.draws:
-        made["drawn"] = _judged(setting, material, answers, about, say, draws=setting.evaluation.draws)
+        points, possible = judge_draws(setting, material, answers, say)
+        made["drawn"] = matrix_of(
+            setting, material.items, possible.tolist(), points.mean(axis=2).tolist(), extras, about
+        )
     known = [item for item in material.items if all("reference" in found[item.id] for found in answers.values())]
     if known:
         first = next(iter(answers.values()))
@@ -78,16 +81,37 @@ def _chosen(
     return {**made, **{f"{domain}-{TUNED}": answers[domain] for domain in replaced}}, choices
 
 
+def read_draws(
+    setting: Setting, material: Material, folder: Path, *, say: Say = lambda _: None
+) -> tuple[Floats, tuple[str, ...]]:
+    """The points of every draw that was answered, and the columns: (n, columns, draws)."""
+    read = {
+        name: read_answers(setting, material, folder, name)[0] for name in (*columns(setting), *others(setting, folder))
+    }
+    answers, _ = _chosen(setting, material, folder, read)
+    return judge_draws(setting, material, answers, say)[0], tuple(answers)
+
+
+def judge_draws(
+    setting: Setting, material: Material, answers: Mapping[str, Answers], say: Say
+) -> tuple[Floats, Floats]:
+    """The points of every draw (n, columns, draws), and what could be reached (n,); options are chosen, not drawn."""
+    drawn = [_points(setting, material, answers, say, draw=draw) for draw in range(setting.evaluation.draws)]
+    return np.stack([points for points, _ in drawn], axis=2), drawn[0][1]
+
+
 def _judged(
-    setting: Setting,
-    material: Material,
-    answers: Mapping[str, Answers],
-    about: Mapping[str, Any],
-    say: Say,
-    *,
-    draws: int = 0,
+    setting: Setting, material: Material, answers: Mapping[str, Answers], about: Mapping[str, Any], say: Say
 ) -> Matrix:
-    """The points of every answer or, of several draws, their mean."""
+    points, weights = _points(setting, material, answers, say)
+    extras = tuple(answers)[len(setting.domains) :]
+    return matrix_of(setting, material.items, weights.tolist(), points.tolist(), extras, about)
+
+
+def _points(
+    setting: Setting, material: Material, answers: Mapping[str, Answers], say: Say, *, draw: int | None = None
+) -> tuple[Floats, Floats]:
+    """The points of every answer, or of one draw: (n, columns), and those that could be reached: (n,)."""
     from ir3de_lab.experiments.judging import judge_all
 
     points = np.zeros((len(material.items), len(answers)))
@@ -103,14 +127,12 @@ def _judged(
                     for answer, row in zip(given, rows, strict=True)
                 ]
                 continue
-            say(f"judging what {name} {'drew for' if draws else 'answered to'} {task}")
-            for draw in range(max(draws, 1)):
-                texts = [answer["draws"][draw] if draws else answer["text"] for answer in given]
-                verdicts = judge_all(task, rows, texts)
-                points[places, column] += [verdict.points / max(draws, 1) for verdict in verdicts]
+            say(f"judging what {name} {'answered to' if draw is None else f'drew for, {draw + 1},'} {task}")
+            texts = [answer["text"] if draw is None else answer["draws"][draw] for answer in given]
+            verdicts = judge_all(task, rows, texts)
+            points[places, column] = [verdict.points for verdict in verdicts]
             weights[places] = [verdict.of for verdict in verdicts]
-    extras = tuple(answers)[len(setting.domains) :]
-    return matrix_of(setting, material.items, weights.tolist(), points.tolist(), extras, about)
+    return points, weights
 
 
 def _likeliest(found: Mapping[str, float], options: Mapping[str, str], measure: str) -> str:

@@ -106,6 +106,12 @@ def cover(drawn: Floats) -> tuple[float, float]:
     return low, high
 
 
+def compare_drawn(value: float, drawn: Floats) -> Difference:
+    """A difference with the interval and the p-value that a bootstrap gives: twice the share beyond zero."""
+    beyond = min(int((drawn <= 0).sum()), int((drawn >= 0).sum()))
+    return Difference(value, cover(drawn), min(1.0, 2 * max(beyond, 1) / (len(drawn) + 1)))
+
+
 def find_signs(differences: Iterable[Difference | None]) -> list[int]:
     """−1, 0 or 1 for each row of a family: which way it surely differs, by Holm's rule.
 

@@ -3,6 +3,7 @@
 results/{setting}/outcomes.jsonl.xz     every test item by every expert
                   reference.jsonl.xz    the same, of the reference answers' likelihood
                   drawn.jsonl.xz        the same, of answers that were drawn at a temperature
+                  draws.jsonl.xz        the points of every single draw
                   clusters.jsonl.xz     which items belong together
                   choices/*.json        what each router chose
                   expectations/*.xz     what each router expects of every model, where quality is weighed against money
@@ -26,12 +27,12 @@ import numpy as np
 from ir3de.errors import ArtifactError
 from ir3de_lab import files
 from ir3de_lab.experiments import choices as choice_files
-from ir3de_lab.experiments import clusters, complexity, left_out, settings
+from ir3de_lab.experiments import clusters, complexity, left_out, reachable, settings
 from ir3de_lab.experiments import expectations as expectation_files
 from ir3de_lab.experiments import matrix as matrix_files
 from ir3de_lab.experiments.choices import Choices
 from ir3de_lab.experiments.expectations import Expectations
-from ir3de_lab.experiments.matrix import Matrix, Places
+from ir3de_lab.experiments.matrix import Floats, Matrix, Places
 from ir3de_lab.experiments.metrics import routing_accuracy
 
 OUTCOMES, REFERENCE, DRAWN, CHOICES = "outcomes.jsonl.xz", "reference.jsonl.xz", "drawn.jsonl.xz", "choices"
@@ -55,6 +56,7 @@ class Results:
     left_out: Mapping[str, str] = field(default_factory=dict)  # reasons, by the name of a router or a curve
     expectations: tuple[Expectations, ...] = ()
     complexity: Mapping[str, Any] = field(default_factory=dict)
+    draws: Floats | None = None  # (n, columns, draws)  points, of the items of `drawn`
 
     @property
     def setting(self) -> str:
@@ -88,13 +90,14 @@ def read(folder: Path) -> Results:
     matrix = outcomes(folder)
     matrix = replace(matrix, clusters=clusters.read(folder, matrix))
     chosen = tuple(choice_files.read_all(folder / CHOICES, matrix))
+    drawn = _beside(folder / DRAWN, matrix)
     training, dynamic = _optional(folder / TRAINING, {}), _optional(folder / DYNAMIC, [])
     return Results(
         folder,
         matrix,
         chosen,
         _beside(folder / REFERENCE, matrix),
-        _beside(folder / DRAWN, matrix),
+        drawn,
         _losses(training, folder / TRAINING),
         _rows(dynamic, folder / DYNAMIC),
         _optional(folder / DECENTRALISED, {}),
@@ -102,6 +105,7 @@ def read(folder: Path) -> Results:
         left_out.read(folder),
         tuple(expectation_files.read_all(folder / EXPECTATIONS, matrix)),
         complexity.read(folder),
+        None if drawn is None else reachable.read(folder, drawn),
     )
 
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ir3de_lab.experiments.choices import EMBEDDING, Choices
-from ir3de_lab.experiments.matrix import Matrix
+from ir3de_lab.experiments.matrix import Floats, Matrix
 from ir3de_lab.experiments.metrics import Judge, Performance, normalised_difference
+from ir3de_lab.experiments.reachable import reach
 from ir3de_lab.experiments.resampling import find_signs
 from ir3de_lab.experiments.results import Results, carried_over, shown_name
 
@@ -23,7 +24,7 @@ BEST_OF = {"k": "k", "neighbours": "k", "rate": "rate"}  # axes of which the bes
 VALIDATION = "validation"  # what a router's file says about held-out training texts: the percentage right
 CURVES = ("prompts", "tokens", "strength")  # axes for figures only
 EXTRAS = {"average": "Experts average", "base": "Base model"}
-RANDOM, ORACLE, DEFAULT = "Random router", "Oracle", "ir3de"
+RANDOM, REACHABLE, ORACLE, DEFAULT = "Random router", "Reachable oracle", "Oracle", "ir3de"
 ORDER = (  # how names begin, in the order they are shown; others follow by name
     "naive Bayes", "TF-IDF", "hashed", "MLP-router", "BERT-router", "kNN, CLS", "kNN", "MoDEM-small", "MoDEM-large",
     "IR3DE-avg", "IR3DE-all", "IR3DE, ", "ir3de", "token ridge", "prompt ridge", "posterior", "cross-entropy",
@@ -49,8 +50,16 @@ def standings(results: Results, matrix: Matrix | None = None) -> tuple[Standing,
     """All rows of a setting; another matrix of the same items may be scored with the same choices."""
     judge = Judge(results.matrix if matrix is None else matrix)
     rows = [*_single(judge, results.matrix), _random(judge), *_routers(results, judge)]
-    oracle = Standing(ORACLE, BOUND, judge.oracle(), ranked=False)
-    return (*sorted(rows, key=_place), oracle)
+    bounds = [Standing(ORACLE, BOUND, judge.oracle(), ranked=False)]
+    if results.draws is not None and matrix is results.drawn:
+        bounds.insert(0, Standing(REACHABLE, BOUND, judge.of_points(reach_all(results)), ranked=False))
+    return (*sorted(rows, key=_place), *bounds)
+
+
+def reach_all(results: Results) -> Floats:
+    """What the reachable oracle scores on each drawn item."""
+    assert results.draws is not None and results.drawn is not None
+    return reach(results.draws[:, : len(results.drawn.experts)], results.drawn.own_expert)
 
 
 def judged(results: Results, judge: Judge) -> tuple[Standing, ...]:

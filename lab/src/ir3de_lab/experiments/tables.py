@@ -22,6 +22,7 @@ from ir3de_lab.experiments.metrics import (
     perplexity_difference,
     score_difference,
 )
+from ir3de_lab.experiments.reachable_tables import reachable_table
 from ir3de_lab.experiments.results import CHOICES, DRAWN, OUTCOMES, REFERENCE, Results, shown_name
 from ir3de_lab.experiments.side_tables import (
     beside_table,
@@ -73,6 +74,7 @@ def tables(results: Results) -> list[Table]:
     made += spending_tables(results)
     made += [reference_table(results)] if results.reference is not None else []
     made += [drawn_table(results)] if results.drawn is not None else []
+    made += [reachable_table(results)] if results.draws is not None else []
     made += response_tables(results, rows)
     made += group_tables(results)
     made += curve_tables(results, rows)
@@ -126,7 +128,7 @@ def raw_table(results: Results, rows: Sequence[Standing]) -> Table:
     matrix, home = results.matrix, default_of(rows)
     perplexity = matrix.metric == "perplexity"
     what = "perplexity, lower is better" if perplexity else "score in percent, higher is better"
-    parts = {} if perplexity else {**_parts(results, matrix), "Mean": list(range(len(matrix.domains)))}
+    parts = {} if perplexity else {**part_domains(results, matrix), "Mean": list(range(len(matrix.domains)))}
     form = "{:.2f}" if perplexity else "{:.1f}"
     difference = perplexity_difference if perplexity else score_difference
     body = []
@@ -144,7 +146,7 @@ def raw_table(results: Results, rows: Sequence[Standing]) -> Table:
 
 
 def _normalised(results: Results, matrix: Matrix, rows: Sequence[Standing], name: str, title: str) -> Table:
-    parts, home = _parts(results, matrix), default_of(rows)
+    parts, home = part_domains(results, matrix), default_of(rows)
     compared = [DIFFERENCE] if home is not None else []
     columns = (*map(shown_name, matrix.domains), *parts, "Average", "95 % interval", *compared, "Routing accuracy")
     body = []
@@ -157,7 +159,7 @@ def _normalised(results: Results, matrix: Matrix, rows: Sequence[Standing], name
     return Table(name, title, "model or router", columns, marked(body, DEFAULT), caption, _sources(results))
 
 
-def _parts(results: Results, matrix: Matrix) -> dict[str, list[int]]:
+def part_domains(results: Results, matrix: Matrix) -> dict[str, list[int]]:
     """Where some domains were never fitted on: the places of those that were and of those that were not."""
     places = range(len(matrix.domains))
     unseen = [place for place in places if matrix.domains[place] in results.unseen]
