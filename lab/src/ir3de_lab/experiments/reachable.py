@@ -128,6 +128,14 @@ def part_lead(matrix: Matrix, points: Floats, places: Sequence[int], seed: int =
     )
 
 
+def compare_router(matrix: Matrix, columns: Places, places: Sequence[int], seed: int = 0) -> Difference:
+    """How far a router's mean score over the domains at these places is above the own experts'."""
+    judge = Judge(matrix, Bootstrap(seed))
+    found, own = judge.of_experts(columns), judge.of_experts(matrix.own_expert)
+    drawn = np.mean([found.resampled.raw[place] - own.resampled.raw[place] for place in places], axis=0)
+    return compare_drawn(float(np.mean([found.raw[place] - own.raw[place] for place in places])), drawn)
+
+
 def find_drawn(points: Floats, matrix: Matrix) -> Iterator[int]:
     """The places of the domains whose answers differ from draw to draw; options are chosen, not drawn."""
     varies = (points != points[:, :, :1]).any(axis=(1, 2))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ir3de_lab.experiments.cells import Cell, Row, Table, gap, number
-from ir3de_lab.experiments.reachable import DRAWS, Parted, find_drawn, part_lead
+from ir3de_lab.experiments.halves import FROM_OUTCOMES
+from ir3de_lab.experiments.reachable import DRAWS, Parted, compare_router, find_drawn, part_lead
 from ir3de_lab.experiments.resampling import RESAMPLES
-from ir3de_lab.experiments.results import DRAWN, Results, shown_name
+from ir3de_lab.experiments.results import DRAWN, Results, carried_over, shown_name
 
 
 def reachable_table(results: Results) -> Table:
@@ -25,7 +26,7 @@ def reachable_table(results: Results) -> Table:
     fixed = [shown_name(matrix.domains[place]) for place in every if place not in drawn]
     caption = (
         f"Scores in percent. The reachable oracle's expert is chosen on some of the {draws.shape[2]} draws of an item "
-        "and scored on the others; the columns *on 1* and so on choose on fewer draws.",
+        "and scored on the others; a column such as 'on 1' chooses on fewer draws.",
         "Lead: oracle minus own expert. Signal: reachable oracle minus own expert. The rest of the lead is luck.",
         f"95 % intervals: {RESAMPLES:,} resamples of items within domains, with all their draws.",
         *(
@@ -43,4 +44,13 @@ def _cells(one: Parted) -> Iterator[Cell]:
     yield gap(one.lead)
     yield gap(one.signal)
     value, (low, high) = one.share
-    yield Cell(f"{value:.0f} [{low:.0f}, {high:.0f}]", value, (low, high))
+    yield Cell(f"{value:.0f} [{low:.0f}, {high:.0f}]".replace("-", "−"), value, (low, high))
+
+
+def _tell_router(results: Results, places: list[int]) -> Iterator[str]:
+    """Whether routing by outcomes reaches some of the signal."""
+    found = next((one for one in results.choices if one.router == FROM_OUTCOMES), None)
+    if found is not None and results.drawn is not None:
+        columns = carried_over(found.columns, results.matrix, results.drawn)
+        shown = gap(compare_router(results.drawn, columns, places))
+        yield f"Drawn answers, '{FROM_OUTCOMES}' minus own expert: {shown.text}."
