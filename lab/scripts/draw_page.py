@@ -31,6 +31,8 @@ from starlette.types import ASGIApp
 from ir3de import Router
 from ir3de.corpora import examples as demo
 from ir3de_gateway import Config, Gateway, create_app
+from ir3de_lab.catalogue.recording import record
+from ir3de_lab.files import write_json
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 TOKEN = "drawing"
@@ -208,6 +210,7 @@ def main() -> None:
         config = Config.model_validate({"router": {"path": str(router)}, "experts": experts, "logs": {"access": None}})
         with served(create_app(Gateway.open(config))) as url:
             draw(url, Path(folder, "profile"), seconds)
+    write_json(IMAGES.parents[1] / "results" / "picture_page.json", record("pictures of the page"))
     for path in sorted(IMAGES.glob("gateway-*.png")):
         print(f"{path.name}: {path.stat().st_size // 1024} KB", file=sys.stderr)
 

@@ -14,8 +14,11 @@ from pathlib import Path
 from ir3de import Router
 from ir3de.cli import cli
 from ir3de.corpora import examples as demo
+from ir3de_lab.catalogue.recording import record
+from ir3de_lab.files import write_json
 
-IMAGE = Path(__file__).parents[2] / "docs" / "images" / "report.png"
+ROOT = Path(__file__).parents[2]
+IMAGE, RECORD = ROOT / "docs" / "images" / "report.png", ROOT / "results" / "picture_report.json"
 SIZE = {"width": 1200, "height": 1060, "deviceScaleFactor": 1, "mobile": False}
 FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars")
 
@@ -53,6 +56,7 @@ def draw(page: Path, folder: Path) -> None:
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         draw(write_report(Path(folder)), Path(folder, "profile"))
+    write_json(RECORD, record("picture of the report"))
     print(f"{IMAGE.name}: {IMAGE.stat().st_size // 1024} KB", file=sys.stderr)
 
 

@@ -16,6 +16,8 @@ from rich.text import Text
 from ir3de import Router
 from ir3de.cli.plugins import Output, show_explanation
 from ir3de.corpora import examples as demo
+from ir3de_lab.catalogue.recording import record
+from ir3de_lab.files import write_json
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 WIDTH = 100
@@ -91,3 +93,4 @@ def _save(console: Console, name: str, title: str) -> None:
 if __name__ == "__main__":
     explain()
     receipt()
+    write_json(IMAGES.parents[1] / "results" / "picture_terminal.json", record("pictures of terminals"))

@@ -1,4 +1,4 @@
-"""Mark in README.md and docs/ every link to a result that is older than the code; `--check` only compares.
+"""Mark in README.md and docs/ every result and picture that is older than the code; `--check` only compares.
 
 A mark says nothing of the figures. It goes once the result is made again: `ir3de bench renew`.
 """
@@ -9,7 +9,7 @@ import sys
 from collections.abc import Collection
 from pathlib import Path
 
-from ir3de_lab.catalogue import find_standings
+from ir3de_lab.catalogue import find_standings, published
 from pages import ROOT, mark, read
 
 
@@ -20,7 +20,9 @@ def find_wrong(root: Path, stale: Collection[str]) -> dict[Path, str]:
 
 
 def main() -> int:
-    wrong = find_wrong(ROOT, [one.file for one in find_standings(ROOT / "results") if one.is_stale])
+    stale = [one.file for one in find_standings(ROOT / "results") if one.is_stale]
+    drawn = [picture for file in stale if file in published() for picture in published()[file].pictures]
+    wrong = find_wrong(ROOT, [*stale, *drawn])
     for page, text in wrong.items():
         if "--check" in sys.argv[1:]:
             print(f"{page.relative_to(ROOT)} has wrong marks of stale results: run lab/scripts/{Path(__file__).name}")

@@ -11,7 +11,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 MARK = " ⚠ *older than the code*"
-LINKED = re.compile(rf"(\]\((?:\.\./)?results/([\w-]+\.json)\))(?:{re.escape(MARK)})?")
+LINKED = re.compile(rf"(\]\((?:\.\./)?(?:results|(?:docs/)?images)/([\w-]+\.\w+)\))(?:{re.escape(MARK)})?")
 
 
 def read(path: Path) -> str:
@@ -44,7 +44,7 @@ def circumstances(document: dict[str, Any]) -> list[str]:
 
 
 def mark(text: str, stale: Collection[str] = ()) -> str:
-    """The text with a mark behind every link to a result that is older than the code, and behind no other.
+    """The text with a mark behind every result and picture of these names, and behind no other.
 
     >>> mark("[speed](../results/speed.json) and [big](../results/big.json)", ["speed.json"])
     '[speed](../results/speed.json) ⚠ *older than the code* and [big](../results/big.json)'

@@ -40,6 +40,7 @@ class Published:
     command: str
     page: str
     needs: tuple[str, ...] = ()
+    pictures: tuple[str, ...] = ()  # of docs/images that the command draws
     keep_because: str = ""  # why it is never made again, for a file that shows what an earlier version did
 
 
@@ -68,6 +69,7 @@ def published() -> Mapping[str, Published]:
             entry["command"],
             entry["page"],
             tuple(entry.get("needs", ())),
+            tuple(entry.get("pictures", ())),
             entry.get("keep_because", ""),
         )
         for file, entry in _read()["results"].items()

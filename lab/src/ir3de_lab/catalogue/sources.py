@@ -45,10 +45,12 @@ def find_source(name: str) -> Path:
         spec = find_spec(name)
     except ModuleNotFoundError:
         spec = None
+    folders = spec.submodule_search_locations if spec is not None else None
+    if folders:
+        return Path(next(iter(folders)))
     if spec is None or spec.origin is None:
         raise InputError(f"there is no module '{name}': correct lab/src/ir3de_lab/catalogue/catalogue.toml")
-    origin = Path(spec.origin)
-    return origin.parent if spec.submodule_search_locations else origin
+    return Path(spec.origin)
 
 
 def strip_code(code: str) -> str:
