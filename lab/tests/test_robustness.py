@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -12,6 +13,7 @@ import ir3de_lab.robustness
 from ir3de import Embedding, EntropyTopK, TokenRidge
 from ir3de.corpora import examples as demo
 from ir3de.errors import InputError, UnknownExpertError
+from ir3de_lab.benchmarks.robustness import find_suites
 from ir3de_lab.robustness import (
     BOILERPLATE,
     DEFAULT_PERTURBATIONS,
@@ -257,3 +259,17 @@ def test_nothing_to_perturb_is_an_error() -> None:
 def is_subsequence(part: list[str], whole: list[str]) -> bool:
     remaining: Iterator[str] = iter(whole)
     return all(word in remaining for word in part)
+
+
+def test_sets_of_intents_are_suites_whose_labels_are_domains(tmp_path: Path) -> None:
+    rows = {"train": [("pay", "how do I pay"), ("lost", "I lost my card")], "test": [("lost", "my card is gone")]}
+    for name in ("banking77", "unused"):
+        for split, pairs in rows.items():
+            path = tmp_path / "intents" / name / f"{split}.jsonl"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("".join(json.dumps({"text": text, "label": label}) + "\n" for label, text in pairs))
+    (suite,) = find_suites(tmp_path)
+    assert (suite.name, suite.in_order) == ("banking77", ("lost", "pay"))
+    assert suite.texts("lost", "train") == ["I lost my card"]
+    assert suite.texts("pay", "test") == []
+    assert suite.texts("pay", "ood") == []

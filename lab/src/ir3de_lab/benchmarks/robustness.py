@@ -9,19 +9,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import cycle
+from pathlib import Path
 from typing import Any
 
 from ir3de import Router
 from ir3de.scorers import Blend, Scorer, TokenRidge
 from ir3de.selectors import Average, EntropyTopK, Selector
 from ir3de.statistics import collect
-from ir3de_lab.benchmarks.accuracy import Suite
+from ir3de_lab.benchmarks.accuracy import Suite, suites
+from ir3de_lab.benchmarks.defaults import Material, read_material
 from ir3de_lab.benchmarks.protocol import prompt_hash
 from ir3de_lab.robustness import RobustnessReport, Wrapped, measure_robustness
 
 MOST_PROMPTS = 2_000  # of a domain: a share is then good to a point or two
 
 MOST_WRAPPED = 2_000  # training prompts of a domain that are also wrapped in boilerplate
+
+INTENTS = ("banking77", "trec_qc")  # the sets of intents that are perturbed
 
 FITTED_ON_WRAPPED = "ir3de, boilerplate in the fit"
 
@@ -42,6 +46,28 @@ class Held:
 
     def to_dict(self) -> dict[str, Any]:
         return {"suite": self.suite, "router": self.router, **self.report.to_dict()}
+
+
+@dataclass(frozen=True)
+class LabelledSuite(Suite):
+    """A set of prompts with labels as a suite: each label is a domain."""
+
+    material: Material
+
+    @property
+    def in_order(self) -> tuple[str, ...]:
+        return tuple(self.material.train)
+
+    def texts(self, domain: str, split: str) -> list[str]:
+        found = self.material.train if split == "train" else self.material.splits.get(split, {})
+        return list(found.get(domain, ()))
+
+
+def find_suites(folder: Path) -> list[Suite]:
+    """The suites of a folder, and two sets of its intents: one with many experts, one with short questions."""
+    plain = [suite for suite in suites(folder) if suite.name != "intents"]
+    labelled = [LabelledSuite(one.name, {}, one) for one in read_material(folder) if one.name in INTENTS]
+    return [*plain, *labelled]
 
 
 def measure(suite: Suite) -> list[Held]:

@@ -79,23 +79,30 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2f}".rstrip("0").rstrip(".")
 
 
-def named_suites(data: Path | None, chosen: Sequence[str]) -> list[Suite]:
-    """The suites of a folder that were asked for, or all of them."""
+def named_suites(
+    data: Path | None, chosen: Sequence[str], find: Callable[[Path], Sequence[Suite]] | None = None
+) -> list[Suite]:
+    """The suites of a folder that were asked for, or all of them; `find` finds others than usual."""
     from ir3de_lab.benchmarks.accuracy import suites
 
     if data is None:
         raise click.UsageError("name a folder of suites with --data, or in IR3DE_DATA")
-    return [suite for suite in suites(data) if not chosen or suite.name in chosen]
+    return [suite for suite in (find or suites)(data) if not chosen or suite.name in chosen]
 
 
 def measure_suites(
-    out: Output, data: Path | None, chosen: Sequence[str], save: Path | None, measure: Callable[[Suite], Sequence[R]]
+    out: Output,
+    data: Path | None,
+    chosen: Sequence[str],
+    save: Path | None,
+    measure: Callable[[Suite], Sequence[R]],
+    find: Callable[[Path], Sequence[Suite]] | None = None,
 ) -> list[R]:
     """The rows of every suite that was asked for; they are kept with their circumstances, and printed with --json."""
     from ir3de_lab.benchmarks.measurement import circumstances
 
     rows: list[R] = []
-    for suite in named_suites(data, chosen):
+    for suite in named_suites(data, chosen, find):
         with out.spinner(f"measuring {suite.name}"):
             rows += measure(suite)
     document = {"circumstances": circumstances(), "rows": [row.to_dict() for row in rows]}
