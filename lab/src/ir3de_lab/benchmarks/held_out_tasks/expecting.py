@@ -1,4 +1,4 @@
-"""What every way of choosing expects of each model on each test prompt, with all tasks known and with its task held out.
+"""What every way of choosing expects of each model on each test prompt: with all tasks known, with its task held out.
 
 Ours is fitted with its defaults and never tuned here. A rival's setting is chosen on training rows: for held-out tasks
 on tasks that are held out of the training tasks, for known tasks on rows that are held out of the training rows.
@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de import Router
+from ir3de.embedding import Embedding
 from ir3de.errors import InputError
 from ir3de_lab.benchmarks.held_out_tasks.heads import Head, Setting, Vectors, list_heads
 from ir3de_lab.benchmarks.held_out_tasks.sets import Flags, Floats, OutcomeSet, Part, Places
@@ -55,13 +56,18 @@ class _Fold:
     test: Flags
 
 
-def expect_all(given: OutcomeSet, encode: Encode, say: Say = lambda _: None) -> Iterator[Way]:
-    """Every way in both regimes; `known` leaves the prompts of tasks without training rows at nan."""
+def expect_all(
+    given: OutcomeSet, encode: Encode, say: Say = lambda _: None, embedding: Embedding | None = None
+) -> Iterator[Way]:
+    """Every way in both regimes; `known` leaves the prompts of tasks without training rows at nan.
+
+    `embedding` is that of our router, by default the bundled one.
+    """
     vectors = encode(given.train.texts), encode(given.test.texts)
     for regime in REGIMES:
         folds = _fold(given, regime)
         say(f"{given.name}, {regime}: ours")
-        yield _expect_ours(given, regime, folds)
+        yield _expect_ours(given, regime, folds, embedding)
         for name, grid in list_heads().items():
             say(f"{given.name}, {regime}: {name}")
             yield _expect_rival(given, regime, folds, name, grid, vectors)
@@ -88,22 +94,24 @@ def _fold(given: OutcomeSet, regime: Regime) -> list[_Fold]:
     return [*folds, _Fold("tasks without training rows", everything, never)] if never.any() else folds
 
 
-def _expect_ours(given: OutcomeSet, regime: Regime, folds: list[_Fold]) -> Way:
+def _expect_ours(given: OutcomeSet, regime: Regime, folds: list[_Fold], embedding: Embedding | None) -> Way:
     shape = len(given.test.texts), len(given.models)
     expected, usual, reached = np.full(shape, np.nan), np.full(shape, np.nan), np.full(shape[0], np.nan)
     about = {}
     for fold in folds:
         rows = _to_rows(given, fold.train)
         texts = _texts(given.test, fold.test)
-        router = Router.fit_outcomes(rows)
+        router = Router.fit_outcomes(rows, embedding=embedding)
         place = {model: index for index, model in enumerate(given.models)}
         chosen = np.array([place[decision.best] for decision in router.route_batch(texts)], np.intp)
         reached[fold.test] = _look_up(given.test.scores[fold.test], chosen)
         about[fold.name] = {"shrinkage": str(router.scorer), "reason": router.validation.reason}
         if given.cost:
             usual[fold.test] = _find_usual(given, fold)
-            unguarded = Router.fit_outcomes(rows, guard=False)  # as --strong-share does: the order of prompts counts
-            found = [dict(decision.quality) for decision in unguarded.route_batch(texts)]
+            if router.validation.reason:  # the guard has acted, else both are the same
+                # as --strong-share does: the order of prompts counts
+                router = Router.fit_outcomes(rows, embedding=embedding, guard=False)
+            found = [dict(decision.quality) for decision in router.route_batch(texts)]
             expected[fold.test] = [[one[model] for model in given.models] for one in found]
     return Way(OURS, regime, reached, expected if given.cost else None, usual, about)
 

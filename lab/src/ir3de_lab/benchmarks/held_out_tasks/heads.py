@@ -18,7 +18,7 @@ Head = Callable[[Vectors, Floats, Vectors], Floats]  # known vectors, their scor
 NEIGHBOURS = (5, 10, 20, 40, 80, 160)
 STRENGTHS = tuple(10.0**power for power in range(-2, 5))
 PENALTIES = tuple(10.0**power for power in range(-5, 0))  # of the mean loss
-UNITS = (32, 128)
+UNITS = (32,)
 MOST_STEPS = 100  # of L-BFGS
 PURPOSE = "Expecting scores from an encoder's vectors"
 
@@ -45,7 +45,8 @@ def expect_by_ridge(strength: float, known: Vectors, scores: Floats, asked: Vect
     """A ridge with an intercept."""
     linear = needed("sklearn.linear_model", extra="", purpose=PURPOSE)
     known, asked = _scale(known, asked)
-    return np.asarray(linear.Ridge(strength).fit(known, scores).predict(asked), np.float64)
+    model = linear.Ridge(strength).fit(known.astype(np.float64), scores)
+    return np.asarray(model.predict(asked.astype(np.float64)))
 
 
 def expect_by_network(units: int, penalty: float, known: Vectors, scores: Floats, asked: Vectors) -> Floats:

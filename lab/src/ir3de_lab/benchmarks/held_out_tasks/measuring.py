@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ir3de.embedding import Embedding
 from ir3de_lab.benchmarks.held_out_tasks.comparing import (
     Curve,
     Difference,
@@ -40,6 +41,15 @@ class Row:
     curve: Sequence[tuple[float, float]] = ()  # the hull of (mean cost, mean score in percent)
     about: Mapping[str, Any] = field(default_factory=dict)
 
+    @classmethod
+    def read(cls, given: Mapping[str, Any]) -> Row:
+        """From what `to_dict` made."""
+        gaps = {
+            name: None if given[name] is None else Difference(**given[name])
+            for name in ("difference", "worth_difference")
+        }
+        return cls(**{**given, **gaps})
+
     def to_dict(self) -> dict[str, Any]:
         made = {**vars(self), "by_task": dict(self.by_task), "about": dict(self.about)}
         for name in ("difference", "worth_difference"):
@@ -48,9 +58,11 @@ class Row:
         return made
 
 
-def measure(given: OutcomeSet, encode: Encode, say: Say = lambda _: None) -> list[Row]:
+def measure(
+    given: OutcomeSet, encode: Encode, say: Say = lambda _: None, embedding: Embedding | None = None
+) -> list[Row]:
     """Every way in both regimes."""
-    ways = list(expect_all(given, encode, say))
+    ways = list(expect_all(given, encode, say, embedding))
     rows: list[Row] = []
     for regime in dict.fromkeys(way.regime for way in ways):
         say(f"{given.name}, {regime}: intervals")
@@ -138,7 +150,9 @@ def _order(given: OutcomeSet, regime: Regime, able: Mapping[str, Way]) -> tuple[
 
 def describe(given: OutcomeSet, rows: Sequence[Row]) -> dict[str, Any]:
     """A set for the raw file: its tasks, its models and its rows."""
-    train, test = (dict(zip(*np.unique(part.tasks, return_counts=True), strict=True)) for part in (given.train, given.test))
+    train, test = (
+        dict(zip(*np.unique(part.tasks, return_counts=True), strict=True)) for part in (given.train, given.test)
+    )
     return {
         "set": given.name,
         "models": list(given.models),

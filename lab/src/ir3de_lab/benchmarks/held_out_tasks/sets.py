@@ -1,10 +1,10 @@
-"""Published outcomes: prompts of several tasks with every model's score, and what the answers cost where that is known."""
+"""Published outcomes: prompts of several tasks with every model's score and, where it is known, each answer's cost."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,20 @@ class OutcomeSet:
     test: Part
     cost: str = ""  # what stands for cost; "" where nothing does
     groups: Mapping[str, str] | None = None  # task -> group; else each task is a group
+
+    def thin(self, train: int | None, test: int | None) -> OutcomeSet:
+        """At most so many rows of each group of tasks, the same share of each task, by a hash of their prompts."""
+        return replace(self, train=self._thin(self.train, train), test=self._thin(self.test, test))
+
+    def _thin(self, part: Part, most: int | None) -> Part:
+        if most is None:
+            return part
+        groups = self.group_of(part.names).tolist()
+        keep = np.zeros(len(part.texts), np.bool_)
+        for task, group in zip(part.names, groups, strict=True):
+            own = sorted(np.flatnonzero(part.tasks == task), key=lambda place: _hash(part.texts[place])[1:])
+            keep[own[: max(1, most // groups.count(group))]] = True
+        return part.take(keep)
 
     def group_of(self, tasks: Iterable[str]) -> npt.NDArray[np.str_]:
         """The group of each task."""
@@ -129,7 +143,11 @@ def read_zeroeval(folder: Path, tasks: Sequence[str], name: str) -> OutcomeSet:
 
 def is_for_test(prompt: str) -> bool:
     """Whether a prompt of a set without a split is tested on: one in two, by its SHA-256."""
-    return hashlib.sha256(prompt.encode(errors="surrogatepass")).digest()[0] % 2 == 1
+    return _hash(prompt)[0] % 2 == 1
+
+
+def _hash(prompt: str) -> bytes:
+    return hashlib.sha256(prompt.encode(errors="surrogatepass")).digest()
 
 
 def _make(
@@ -156,7 +174,7 @@ def _make_part(name: str, rows: Sequence[Mapping[str, Any]], models: Sequence[st
     return Part(texts, tasks, scores, spent)
 
 
-def _is_whole(scores: Mapping[str, float | None]) -> bool:
+def _is_whole(scores: Any) -> bool:
     return None not in scores.values()
 
 

@@ -47,8 +47,8 @@ class Verdict:
 def find_signs(sets: Mapping[str, Sequence[Row]]) -> list[Sign]:
     """Every comparison of the plan, corrected within its family.
 
-    A and B: the best single model on known and on held-out tasks. C and D: the tuned rivals there. E: the zero router or
-    the random order, by what money buys, in both. F, which the plan does not have: the rivals by what money buys.
+    A and B: the best single model on known and on held-out tasks. C and D: the tuned rivals there. E: the zero router
+    or the random order, by what money buys, in both. F, which the plan does not have: the rivals by what money buys.
     """
     families: dict[str, dict[tuple[str, str, Regime], Difference]] = {}
     for name, rows in sets.items():
