@@ -205,3 +205,64 @@ def test_without_the_library_the_extra_is_named(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setitem(sys.modules, "datasets", None)
     setting = hub_setting(tmp_path, {"law": "some/set", "cooking": "some/set"})
     assert "lab[hub]" in refusal(MissingExtraError, load, setting, None)
+
+
+# labelled texts as a domain -------------------------------------------------------------------------------------------
+
+LABELLED = """
+version = 1
+name = "small"
+title = "SMALL"
+metric = "score"
+domains = ["math", "kinds"]
+[data]
+suite = "deep/reasoning"
+most_items = { kinds = 2 }
+[data.labelled.kinds]
+folder = "intents/kinds"
+prompt = "Which kind? {text}"
+labels = { LOC = "location", NUM = "number" }
+[base]
+model = "none"
+[tasks]
+math = "gsm8k"
+kinds = "label"
+[evaluation]
+most_new_tokens = { gsm8k = 5, label = 2 }
+[protocol.clean]
+"""
+
+
+@pytest.fixture
+def labelled(tmp_path: Path) -> Setting:
+    (tmp_path / "labelled.toml").write_text(LABELLED, encoding="utf-8")
+    rows = {
+        "deep/reasoning/math": [{"text": "1 + 1", "answer": "2"}],
+        "intents/kinds": [{"text": f"Where is {n}?", "label": "LOC"} for n in range(9)],
+    }
+    for folder, given in rows.items():
+        (tmp_path / folder).mkdir(parents=True)
+        for split in ("train", "test"):
+            (tmp_path / folder / f"{split}.jsonl").write_text("\n".join(map(json.dumps, given)), encoding="utf-8")
+    return settings.load(tmp_path / "labelled.toml")
+
+
+def test_labelled_texts_become_prompts_with_answers(labelled: Setting, tmp_path: Path) -> None:
+    found = load(labelled, tmp_path)
+    assert found.train["kinds"][0] == {
+        "text": "Which kind? Where is 0?", "answer": "location", "labels": ["location", "number"]
+    }  # fmt: skip
+    assert [item.domain for item in found.items] == ["math", "kinds", "kinds"]
+
+
+def test_fewer_items_are_those_that_were_taken_before(labelled: Setting, tmp_path: Path) -> None:
+    few = [item.id for item in load(labelled, tmp_path).items]
+    (tmp_path / "more.toml").write_text(LABELLED.replace("kinds = 2", "kinds = 5"), encoding="utf-8")
+    more = [item.id for item in load(settings.load(tmp_path / "more.toml"), tmp_path).items]
+    assert len(more) == 6 and set(few) < set(more)
+
+
+def test_a_label_that_the_setting_does_not_know_is_named(labelled: Setting, tmp_path: Path) -> None:
+    (tmp_path / "intents/kinds/test.jsonl").write_text('{"text": "a", "label": "HUM"}', encoding="utf-8")
+    with pytest.raises(InputError, match="has the label 'HUM'; the setting knows LOC, NUM"):
+        load(labelled, tmp_path)

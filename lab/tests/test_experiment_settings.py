@@ -154,7 +154,7 @@ def test_what_is_written_is_read_and_the_rest_has_its_default(loaded: Loaded) ->
         ('suite = "small"', 'suite = "s"\nlayout = "flat"', "data.layout is 'flat'; known are suite, scored"),
         ("steps = 3", 'method = "qlora"', "training.method is 'qlora'; known are full, lora"),
         ("[protocol.other]", "[protocol.other]\nprecision = 64", "protocol.other.precision is 64; known are float64"),
-        ('"gsm8k"', '"gsm9k"', "unknown task 'gsm9k' in tasks; known are gsm8k, humaneval, ifeval, m_arc"),
+        ('"gsm8k"', '"gsm9k"', "unknown task 'gsm9k' in tasks; known are gsm8k, humaneval, ifeval, label, m_arc"),
         ("gsm8k = 5", "gsm8k = 5, ARC = 1", "unknown task 'ARC' in evaluation.most_new_tokens"),
         ("gsm8k = 5", "humaneval = 5", "evaluation.most_new_tokens lacks the task 'gsm8k'"),
         ('tongues = "m_arc"', "", "the domain 'tongues' has no task: write it in [tasks]"),
@@ -264,3 +264,22 @@ def test_what_is_not_toml_is_refused(tmp_path: Path, content: bytes) -> None:
 def test_an_unknown_name_is_told_the_known_ones(tmp_path: Path) -> None:
     for name in ("clm2", str(tmp_path), str(tmp_path / "none.toml")):
         assert f"no setting '{name}': expected clm, clm-large" in refusal(InputError, settings.load, name)
+
+
+# experts that differ: planned, and not run yet ------------------------------------------------------------------------
+
+
+def test_the_planned_setting_has_no_task_at_chance_and_draws_with_every_seed() -> None:
+    setting, other = settings.load("reasoning-1b"), settings.load("reasoning-1b-seed-2")
+    assert setting.tasks == {"math": "gsm8k", "kinds": "label", "coding": "humaneval", "instruction": "ifeval"}
+    assert setting.base == settings.Base("qwen2.5-coder-1.5b")
+    assert (setting.evaluation.draws, other.evaluation.draws) == (8, 8)
+    assert (other.training.seed, other.evaluation.seed) == (2, 2)
+    assert min(setting.data.most_items.values()) >= 150  # the least that the plan asks for
+
+
+def test_labelled_texts_need_a_prompt_with_their_text(tmp_path: Path) -> None:
+    text = (Path(settings.__file__).parent / "reasoning-1b.toml").read_text(encoding="utf-8")
+    (tmp_path / "other.toml").write_text(text.replace("Question: {text}", "Question:"), encoding="utf-8")
+    with pytest.raises(InputError, match=r"data\.labelled\.kinds needs the task 'label', \{text\} in its prompt"):
+        settings.load(tmp_path / "other.toml")

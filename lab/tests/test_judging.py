@@ -37,7 +37,8 @@ TWICE = {
 FULL_ADD = "def add_all(numbers: List[int]) -> int:\n    return sum(numbers)\n"
 FULL_TWICE = "def twice_root(x):\n    return double(math.sqrt(x))\n"
 IFEVAL = {"instruction_id_list": ["punctuation:no_comma", "startend:quotation"], "kwargs": [{}, None]}
-ROWS: dict[str, Mapping[str, Any]] = {"gsm8k": {"answer": "3"}, "humaneval": ADD, "ifeval": IFEVAL}
+LABEL = {"answer": "location", "labels": ["location", "number"]}
+ROWS: dict[str, Mapping[str, Any]] = {"gsm8k": {"answer": "3"}, "humaneval": ADD, "ifeval": IFEVAL, "label": LABEL}
 
 
 def test_an_unknown_task_is_refused_with_the_known_ones() -> None:
@@ -265,3 +266,20 @@ def test_without_langdetect_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) 
 def test_instructions_and_settings_must_be_as_many() -> None:
     with pytest.raises(InputError, match="1 instructions"):
         judge("ifeval", {"instruction_id_list": ["punctuation:no_comma"], "kwargs": []}, "text")
+
+
+# labels ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answer", "points"),
+    [
+        ("Location", 1.0),
+        ("The answer is a location.", 1.0),
+        ("number, or location", 0.0),
+        ("relocation", 0.0),
+        ("", 0.0),
+    ],
+)
+def test_the_label_that_is_named_first_counts(answer: str, points: float) -> None:
+    assert judge("label", LABEL, answer) == Verdict(points, 1.0)

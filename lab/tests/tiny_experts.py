@@ -193,3 +193,10 @@ def silenced(base: Path, folder: Path) -> Path:
     model.save_pretrained(folder)
     AutoTokenizer.from_pretrained(base).save_pretrained(folder)
     return folder
+
+
+def read_answers(path: Path) -> list[dict[str, Any]]:
+    """The lines of a file of answers: how they were made, and a row an item."""
+    import lzma
+
+    return [json.loads(line) for line in lzma.decompress(path.read_bytes()).decode().splitlines()]

@@ -14,7 +14,7 @@ from typing import Any
 
 from ir3de.corpora import read_rows, text_of
 from ir3de.errors import InputError, MissingExtraError
-from ir3de_lab.experiments.settings import HubData, Setting
+from ir3de_lab.experiments.settings import HubData, Labelled, Setting
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -64,9 +64,31 @@ def item_id(domain: str, place: int, text: str) -> str:
 
 
 def _suite(setting: Setting, folder: Path) -> Material:
-    train = {domain: _rows(folder / domain, "train") for domain in setting.known}
-    items = [item for domain in setting.domains for item in _items(domain, _rows(folder / domain, "test"))]
+    def read(domain: str, split: str) -> Rows:
+        if domain not in setting.data.labelled:
+            return _rows(folder / domain, split)
+        given = setting.data.labelled[domain]
+        data = folder.parents[len(Path(setting.data.suite).parts) - 1]
+        return [_ask_for_label(given, row) for row in _rows(data / given.folder, split)]
+
+    train = {domain: read(domain, "train") for domain in setting.known}
+    items: list[Item] = []
+    for domain in setting.domains:
+        found = _items(domain, read(domain, "test"))
+        most = setting.data.most_items.get(domain, len(found))
+        chosen = sorted(found, key=lambda item: hashlib.sha256(item.id.encode()).digest())[:most]
+        kept = {item.id for item in chosen}
+        items += [item for item in found if item.id in kept]
     return Material(train, tuple(items))
+
+
+def _ask_for_label(given: Labelled, row: Mapping[str, Any]) -> dict[str, Any]:
+    """A labelled text as a prompt with its answer."""
+    if row.get("label") not in given.labels:
+        known = ", ".join(given.labels)
+        raise InputError(f"a row of {given.folder} has the label {row.get('label')!r}; the setting knows {known}")
+    text = given.prompt.replace("{text}", text_of(row))
+    return {"text": text, "answer": given.labels[row["label"]], "labels": list(given.labels.values())}
 
 
 def _scored(setting: Setting, folder: Path) -> Material:

@@ -1,4 +1,4 @@
-"""Judges generated answers on a CPU: final numbers (GSM8K), programs (HumanEval), instructions (IFEval)."""
+"""Judges generated answers on a CPU: final numbers (GSM8K), programs (HumanEval), instructions (IFEval), labels."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ir3de.errors import InputError
-from ir3de_lab.experiments.judging import instructions, numbers, programs, sandbox
+from ir3de_lab.experiments.judging import instructions, labels, numbers, programs, sandbox
 from ir3de_lab.experiments.judging.verdict import Verdict
 
 __all__ = ["TASKS", "Verdict", "judge", "judge_all"]
@@ -16,6 +16,7 @@ TASKS: Mapping[str, Callable[[Mapping[str, Any], str], Verdict]] = {
     "gsm8k": numbers.judge,
     "humaneval": programs.judge,
     "ifeval": instructions.judge,
+    "label": labels.judge,
 }
 
 

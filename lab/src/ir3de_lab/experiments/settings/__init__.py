@@ -2,8 +2,8 @@
 
 The shipped ones are read by name (`clm`, `clm-large`, `reasoning`, `reasoning-large`, `routerdc7`, …), any other by its
 path. A shipped name may end in a seed, `reasoning-large-seed-1`: the same setting, its experts trained and asked with
-that seed, once and without draws. A field that is not known is refused: a misspelt one must not silently mean the
-default.
+that seed, once and, unless the setting says `seeds_draw`, without draws. A field that is not known is refused: a
+misspelt one must not silently mean the default.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from ir3de_lab.experiments.settings.reading import made
 
 VERSION = 1
 SHIPPED = ("clm", "clm-large", "reasoning", "reasoning-large", "routerdc7", "routellm", "routerbench")
+PLANNED = ("reasoning-1b",)  # shipped as well, and without results yet
 METRICS = ("perplexity", "score")
-TASKS = ("gsm8k", "humaneval", "ifeval", "m_arc")
+TASKS = ("gsm8k", "humaneval", "ifeval", "label", "m_arc")
 CHOSEN = ("m_arc",)  # tasks where an answer is chosen among options, and none is generated
 RESERVED = ("average", "base", "answers", "held_out")  # columns and folders beside the experts' own
 _FROM_ZERO = ("prompts", "fit_width", "test_width", "scored")  # of a protocol; 0 means all, or none
@@ -43,6 +44,15 @@ class HubData:
 
 
 @dataclass(frozen=True)
+class Labelled:
+    """Labelled texts as a domain of prompts: their folder, how each is asked about, and what its labels are called."""
+
+    folder: str
+    prompt: str  # with {text}
+    labels: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class Data:
     """Where the texts come from: a folder of suites, or the hub."""
 
@@ -53,6 +63,8 @@ class Data:
     costs: str = ""  # field of a scored row that holds what the models' answers cost, where they are known
     sizes: Mapping[str, float] = field(default_factory=dict)  # of models, in parameters / 10⁹: their cost otherwise
     hub: Mapping[str, HubData] = field(default_factory=dict)  # by domain; it takes the folder's place
+    labelled: Mapping[str, Labelled] = field(default_factory=dict)  # by domain; it takes the suite's folder's place
+    most_items: Mapping[str, int] = field(default_factory=dict)  # by domain, where not all: those with the least hash
 
 
 @dataclass(frozen=True)
@@ -93,6 +105,7 @@ class Evaluation:
     option_end: bool = True  # count the likelihood that an option ends where it does
     draws: int = 0  # answers to each prompt beside the one above, at a temperature of their own
     draw_temperature: float = 0.7
+    seeds_draw: bool = False  # the same setting with another seed draws as well
     batch_tokens: int = 65_536  # in one forward pass, padding included
     generation_tokens: int = 262_144  # of prompts and answers that are generated side by side
     most_new_tokens: Mapping[str, int] = field(default_factory=lambda: {"gsm8k": 256, "humaneval": 320, "ifeval": 512})
@@ -181,9 +194,9 @@ def load(source: str | Path) -> Setting:
     ('coding', 'math', 'physics', 'history', 'philosophy')
     """
     path = Path(source)
-    if (seeded := _SEEDED.fullmatch(str(source))) and seeded[1] in SHIPPED:
+    if (seeded := _SEEDED.fullmatch(str(source))) and seeded[1] in (*SHIPPED, *PLANNED):
         return _with_seed(load(seeded[1]), int(seeded[2]))
-    if str(source) in SHIPPED:
+    if str(source) in (*SHIPPED, *PLANNED):
         path = Path(__file__).parent / f"{source}.toml"
     elif not path.is_file():
         raise InputError(f"no setting '{source}': expected {', '.join(SHIPPED)}, or the path of a .toml file")
@@ -217,7 +230,9 @@ def _with_seed(setting: Setting, seed: int) -> Setting:
         name=f"{setting.name}-seed-{seed}",
         title=f"{setting.title}, seed {seed}",
         training=replace(setting.training, seed=seed),
-        evaluation=replace(setting.evaluation, seed=seed, draws=0),
+        evaluation=replace(
+            setting.evaluation, seed=seed, draws=setting.evaluation.draws * setting.evaluation.seeds_draw
+        ),
     )
 
 
@@ -234,6 +249,8 @@ def _check_domains(setting: Setting, file: str) -> None:
         "tasks": setting.tasks,
         "experts": setting.experts,
         "data.hub": setting.data.hub,
+        "data.labelled": setting.data.labelled,
+        "data.most_items": setting.data.most_items,
     }
     for field_name in ("fit_on_test", "test_batch", "options", "average_without"):
         tables |= {f"protocol.{name}.{field_name}": getattr(one, field_name) for name, one in setting.protocol.items()}
@@ -273,6 +290,11 @@ def _check_tasks(setting: Setting, file: str) -> None:
             raise InputError(f"{file}: the domain '{domain}' has no task: write it in [tasks]")
         if (task := setting.tasks[domain]) not in (*CHOSEN, *tokens):
             raise InputError(f"{file}: evaluation.most_new_tokens lacks the task '{task}'")
+    for domain, given in setting.data.labelled.items():
+        if setting.tasks[domain] != "label" or "{text}" not in given.prompt or len(given.labels) < 2:
+            raise InputError(
+                f"{file}: data.labelled.{domain} needs the task 'label', {{text}} in its prompt, two labels"
+            )
     for domain in setting.choose:
         if setting.tasks[domain] != "ifeval" or domain in setting.experts:
             raise InputError(f"{file}: choose names '{domain}': only a domain of ifeval whose expert is trained can be")
@@ -319,6 +341,7 @@ def _check_numbers(setting: Setting, file: str) -> None:
     numbers = {
         f"{place}.{name}": (getattr(found, name), least) for place, found, names, least in places for name in names
     }
+    numbers |= {f"data.most_items.{domain}": (most, 1) for domain, most in setting.data.most_items.items()}
     for task, tokens in setting.evaluation.most_new_tokens.items():
         numbers[f"evaluation.most_new_tokens.{task}"] = (tokens, 1)
     for name, protocol in setting.protocol.items():
