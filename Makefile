@@ -44,6 +44,7 @@ lint:            ## style, types, and which room may import which
 	python lab/scripts/generate_proof_docs.py --check
 	python lab/scripts/generate_reliability_docs.py --check
 	python lab/scripts/generate_results_readme.py --check
+	python lab/scripts/generate_sentences.py --check
 	python lab/scripts/generate_stale_marks.py --check
 
 fix:             ## what a machine can put right

@@ -1,0 +1,168 @@
+"""Write the figures and verdicts in sentences of docs/ that compare routers, and one table; `--check` only compares.
+
+`sentences.txt` has the sentences with places for what results/ says. When raw files change, run this script after
+generate_results_readme.py. Where a sentence no longer makes sense, write it anew in both files.
+
+    {average CLM | ROW}     in percent of the own experts; also accuracy
+    {more CLM | ROW}        its difference to ir3de, which must be above zero; also less, and interval
+    {verdict CLM | ROW}     surely above, surely below, or indistinguishable from
+    {solved SETS | ROUTER}  of results/alternatives.json: on how many of the four sets it is surely better; also sets
+
+A row is named by parts of its name, joined by &; of several the one with the best average is meant.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from generate_alternatives_docs import FEW, SETS, is_better
+from ir3de_lab.experiments.cells import SIGNS
+from ir3de_lab.experiments.metrics import normalised_difference
+from ir3de_lab.experiments.resampling import Difference
+from ir3de_lab.experiments.results import Results, read
+from ir3de_lab.experiments.standings import Standing, default_of, find_average_signs, standings
+from pages import ROOT, raw, renewed, write_or_compare
+
+SENTENCES = Path(__file__).with_name("sentences.txt")
+VERDICTS = {1: "surely above", -1: "surely below", 0: "indistinguishable from"}
+EMBEDDED = ("clm", "clm-large", "reasoning", "routerdc7")  # where routers on other embeddings were run
+EMBEDDINGS = {
+    "": "default, of SmolLM2-135M",
+    "default@2": "default@2",
+    "MiniLM-L6": "MiniLM-L6, words",
+    "all-mpnet-base-v2": "all-mpnet-base-v2, words",
+    "Qwen2.5-Coder-0.5B": "Qwen2.5-Coder-0.5B",
+    "multilingual-e5-small, mapped": "multilingual-e5-small, mapped",
+}
+ROUTERS = (
+    ("-avg", "IR3DE-avg (authors' code)", "IR3DE-avg (authors' code, embedding of {})"),
+    ("**ir3de**", "ir3de", "ir3de (embedding of {})"),
+)
+COUNTS = ("none", "one", "two", "three", "four")
+_SPACES = r"\s+"
+_PLACE = re.compile(r"\{([^}]+)\}")
+
+
+@cache
+def _read(setting: str) -> Results:
+    return read(ROOT / "results" / setting)
+
+
+@cache
+def _rows(where: str) -> tuple[Standing, ...]:
+    """The rows of a setting, or of one of its other matrices: reasoning/reference."""
+    setting, _, other = where.partition("/")
+    results = _read(setting)
+    return standings(results, getattr(results, other)) if other else standings(results)
+
+
+def find_row(rows: tuple[Standing, ...], wanted: str) -> Standing:
+    """The best row whose name has all the parts."""
+    parts = [part.strip() for part in wanted.split("&")]
+    found = [row for row in rows if row.name == wanted] or [
+        row for row in rows if row.name.startswith(parts[0]) and all(part in row.name for part in parts)
+    ]
+    if not found:
+        raise SystemExit(f"sentences.txt names a row that is not there: {wanted}")
+    return max(found, key=lambda row: row.performance.average)
+
+
+def say(place: str) -> str:
+    """What stands at a place of a sentence."""
+    kind, _, rest = place.partition(" ")
+    where, _, wanted = (part.strip() for part in rest.partition("|"))
+    if kind in ("solved", "sets"):
+        better = list_better_sets(wanted, FEW if where == "few" else None)
+        return COUNTS[len(better)] if kind == "solved" else " and ".join(better) or "none of them"
+    rows = _rows(where)
+    row, home = find_row(rows, wanted), default_of(rows)
+    assert home is not None
+    if kind == "average":
+        return f"{row.performance.average:.1f}"
+    if kind == "accuracy":
+        return f"{row.performance.accuracy or 0:.1f}"
+    if kind == "verdict":
+        return VERDICTS[find_average_signs(rows)[row.name]]
+    difference = normalised_difference(row.performance, home.performance, list(range(len(row.performance.raw))))
+    if (kind, difference.value > 0) in (("more", False), ("less", True)):
+        raise SystemExit(f"sentences.txt says that {row.name} has {kind} in {where}, and it has not: write it anew")
+    return _tell(kind, difference)
+
+
+def list_better_sets(router: str, prompts: int | None) -> list[str]:
+    """The sets of docs/why-not.md on which a router's figure is bold."""
+    document = raw("alternatives")
+    facts = next(one for one in document["alternatives"] if one["name"] == router)
+    rows = {row["data"]: row for row in document["rows"] if (row["router"], row["prompts"]) == (router, prompts)}
+    return [name for name in SETS if name in rows and is_better(rows[name], facts, document)]
+
+
+def _tell(kind: str, difference: Difference) -> str:
+    if kind in ("more", "less"):
+        return f"{abs(difference.value):.2f}"
+    low, high = (f"{end:.2f}".replace("-", "−") for end in difference.interval)
+    return {"interval": f"{low} to {high}"}[kind]
+
+
+def fill(text: str, template: str) -> str:
+    """A page with one sentence brought up to date; it may be broken into lines anywhere."""
+    parts = _PLACE.split(template)
+    words = [r"\s+".join(map(re.escape, part.split())) for part in parts[::2]]
+    gaps = [_gap(before, after) for before, after in zip(parts[::2], parts[2::2], strict=False)]
+    pattern = "".join(word + gap for word, gap in zip(words, [*gaps, ""], strict=True))
+    found = list(re.finditer(pattern, text))
+    if len(found) != 1:
+        raise SystemExit(f"a sentence of sentences.txt is there {len(found)} times, and not once: {template[:80]}")
+    for number in range(len(gaps), 0, -1):
+        low, high = found[0].span(number)
+        text = text[:low] + say(parts[2 * number - 1]) + text[high:]
+    return text
+
+
+def _gap(before: str, after: str) -> str:
+    """What may stand at a place: as much as two lines may break, and spaces where the sentence has them."""
+    left, right = (_SPACES if edge.isspace() else "" for edge in (before[-1:], after[:1]))
+    return left + r"(\S[^|]{0,60}?)" + right
+
+
+def draw_embeddings() -> str:
+    """The table of docs/experiments.md that compares embeddings."""
+    shown = {where: _read(where).title for where in EMBEDDED}
+    lines = [f"| router | embedding | {' | '.join(shown.values())} |", "|---|---|" + "---:|" * len(shown)]
+    for router, plain, other in ROUTERS:
+        for embedding, title in EMBEDDINGS.items():
+            name = other.format(embedding) if embedding else plain
+            cells = []
+            for where in EMBEDDED:
+                row = find_row(_rows(where), name)
+                sign = SIGNS[find_average_signs(_rows(where))[row.name]]
+                cells.append(f"{row.performance.average:.1f} ({row.performance.accuracy or 0:.1f}){sign}")
+            lines.append(f"| {'' if embedding else router + ' '}| {title} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def list_sentences() -> Iterator[tuple[Path, str]]:
+    """The page and the words of each sentence; a line `# docs/PAGE` says whose the next ones are."""
+    page = ROOT
+    for block in SENTENCES.read_text(encoding="utf-8").split("\n\n"):
+        if block.startswith("# "):
+            page = ROOT / block[2:].strip()
+        elif block.strip():
+            yield page, " ".join(block.split())
+
+
+def main() -> int:
+    pages: dict[Path, str] = {}
+    for page, template in list_sentences():
+        pages[page] = fill(pages.get(page, page.read_text(encoding="utf-8")), template)
+    experiments = ROOT / "docs" / "experiments.md"
+    pages[experiments] = renewed(pages[experiments], "embeddings", draw_embeddings(), "\n")
+    return write_or_compare(pages, __file__)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

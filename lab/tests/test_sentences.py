@@ -1,0 +1,76 @@
+"""Sentences of docs/ that compare routers say what results/ says."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import generate_sentences
+from experiment_files import LINEAR, chosen, random_matrix, write_results
+from generate_sentences import fill, find_row, list_sentences, say
+from ir3de_lab.experiments.choices import Choices
+from ir3de_lab.experiments.results import read
+from ir3de_lab.experiments.standings import standings
+
+ROOT = Path(__file__).parents[2]
+SENTENCE = "Naive Bayes is {verdict one | naive Bayes} it, with {less one | naive Bayes} points less."
+
+
+@pytest.fixture
+def shares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
+    """How much two routers get wrong; what is put in there later is what `say` finds."""
+    found = {"ir3de": 0.02, "naive Bayes": 0.6}
+
+    def rows(_: str) -> object:
+        matrix = random_matrix("score", items=200, domains=("coding", "math"), setting="one")
+        made = [Choices(name, "ours", "clean", chosen(matrix, share), LINEAR) for name, share in found.items()]
+        return standings(read(write_results(tmp_path / "one", matrix, made)))
+
+    monkeypatch.setattr(generate_sentences, "_rows", rows)
+    return found
+
+
+def test_figures_and_verdicts_of_a_sentence_follow_the_raw_files(shares: dict[str, float]) -> None:
+    page = "It is so.\nNaive Bayes is\n  indistinguishable from it, with 0.00\npoints less. The end."
+    wanted = fill(page, SENTENCE)
+    assert "Naive Bayes is\n  surely below it, with " in wanted and "0.00" not in wanted and wanted.endswith("The end.")
+    assert fill(wanted, SENTENCE) == wanted
+    shares["naive Bayes"] = 0.021  # another raw file
+    assert "is\n  indistinguishable from it" in fill(wanted, SENTENCE)
+
+
+def test_a_sentence_that_is_no_longer_right_is_refused(shares: dict[str, float]) -> None:
+    shares |= {"ir3de": 0.6, "naive Bayes": 0.02}
+    with pytest.raises(SystemExit, match="naive Bayes has less in one, and it has not: write it anew"):
+        say("less one | naive Bayes")
+    assert say("verdict one | naive Bayes") == "surely above"
+
+
+def test_a_sentence_or_a_row_that_is_not_there_is_named(shares: dict[str, float]) -> None:
+    with pytest.raises(SystemExit, match="is there 0 times, and not once: Naive Bayes is"):
+        fill("Nothing of that.", SENTENCE)
+    with pytest.raises(SystemExit, match="a row that is not there: kNN"):
+        say("average one | kNN")
+
+
+def test_of_several_rows_the_best_is_meant(shares: dict[str, float]) -> None:
+    rows = generate_sentences._rows("one")
+    assert find_row(rows, "Coding & expert").name == "Coding expert"
+    assert find_row(rows, "ir3de").performance.average == pytest.approx(float(say("average one | ir3de")), abs=0.05)
+    assert np.isfinite(float(say("accuracy one | ir3de")))
+
+
+def test_each_sentence_stands_once_in_its_page() -> None:
+    pages = {page.name for page, _ in list_sentences()}
+    assert pages == {"experiments.md", "why-not.md"} and len(list(list_sentences())) > 10
+
+
+@pytest.mark.slow
+def test_the_pages_say_what_the_raw_files_say() -> None:
+    script = ROOT / "lab" / "scripts" / "generate_sentences.py"
+    told = subprocess.run([sys.executable, str(script), "--check"], capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told.stderr
