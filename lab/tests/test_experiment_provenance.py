@@ -43,3 +43,16 @@ def test_the_commit_that_a_file_names_has_the_sources_that_ran() -> None:
         about = files.read_json(path, kind="ir3de.choices", version=1)["about"]
         if "sources" in about and (own := provenance.digest_commit(about["commit"], ROOT)) is not None:
             assert about["sources"] == own, path
+
+
+def test_every_encoder_that_was_trained_says_how() -> None:
+    trained = [path for path in CHOICES if "fine-tuned" in path.name or path.name.startswith("bert-router")]
+    assert trained
+    for path in trained:
+        about = files.read_json(path, kind="ir3de.choices", version=1)["about"]
+        assert about["sources"], path
+        by_epoch = about["validation_by_epoch"]
+        assert len(by_epoch) == about["epochs_run"] <= about["most_epochs"], path
+        assert about["validation"] == max(by_epoch), path
+        assert about["epoch_kept"] == by_epoch.index(max(by_epoch)) + 1, path
+        assert about["epochs_run"] in (about["epoch_kept"] + 1, about["most_epochs"]), path
