@@ -66,25 +66,25 @@ def reached(ways: list[expecting.Way], name: str, regime: str) -> float:
 
 
 class TestExpecting:
-    @pytest.mark.slow
+    @pytest.mark.nightly
     def test_known_tasks_are_routed_to_their_best_model(self, ways: list[expecting.Way]) -> None:
         for name in (expecting.OURS, *heads.list_heads()):
             assert reached(ways, name, "known") == pytest.approx(reached(ways, expecting.OF_TASK, "known"), abs=0.06)
         assert reached(ways, expecting.SINGLE, "known") < reached(ways, expecting.OURS, "known") - 0.1
 
-    @pytest.mark.slow
+    @pytest.mark.nightly
     def test_the_best_single_model_of_held_out_tasks_is_that_of_the_others(self, ways: list[expecting.Way]) -> None:
         (way,) = (way for way in ways if way.name == expecting.SINGLE and way.regime == "held out")
         law = make_set({"law": 0, "coding": 1, "maths": 1}).test
         assert way.reached[law.tasks == "law"].tolist() == law.scores[law.tasks == "law", 1].tolist()
 
-    @pytest.mark.slow
+    @pytest.mark.nightly
     def test_bounds(self, ways: list[expecting.Way]) -> None:
         for regime in expecting.REGIMES:
             best = reached(ways, expecting.ORACLE, regime)
             assert all(np.nanmean(way.reached) <= best for way in ways if way.regime == regime)
 
-    @pytest.mark.slow
+    @pytest.mark.nightly
     def test_scores_of_a_held_out_task_change_nothing_there(self, ways: list[expecting.Way], narrow: Embedding) -> None:
         given = make_set({"law": 0, "coding": 1, "maths": 1})
         turned = given.train.scores.copy()
@@ -203,7 +203,7 @@ class TestVerdicts:
         found = {str(n): self.rows(-2.0, 0.02) for n in range(5)}
         assert {sign.sign for sign in verdicts.find_signs(found)} == {""}  # 5 × 0.02 = 0.1
 
-    @pytest.mark.slow
+    @pytest.mark.nightly
     def test_the_whole_way(self, narrow: Embedding) -> None:
         rows = measuring.measure(make_set({"law": 0, "coding": 1, "maths": 1}, rows=20), encode, embedding=narrow)
         found = {(row.way, row.regime): row for row in rows}
