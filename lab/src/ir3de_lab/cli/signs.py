@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import click
@@ -20,20 +21,18 @@ from ir3de_lab.cli.tables import read_results, results_option, setting_option
 def signs(root: Path, chosen: Sequence[str], save: Path | None, out: Output) -> None:
     """Hold every sign of the experiments' tables against bootstraps with ten seeds.
 
-    A sign changes if the 95 % interval of any of them, 10,000 resamples of whole clusters each, is not on its side of
+    A sign changes if the 95 % interval of any of them, 1,000 resamples of whole clusters each, is not on its side of
     zero. Takes some minutes, and only the raw files.
 
     \b
     Example:
       ir3de bench signs --save results/signs.json
     """
-    from ir3de_lab.experiments.resampling import RESAMPLES
-    from ir3de_lab.experiments.sign_check import SEEDS, check_signs
+    from ir3de_lab.experiments.sign_check import RESAMPLES, SEEDS, check_folder
 
-    found = []
-    for results in read_results(root, chosen)[0]:
-        with out.spinner(f"drawing {results.setting}"):
-            found += list(check_signs(results))
+    folders = [results.folder for results in read_results(root, chosen)[0]]
+    with out.spinner("drawing"), ProcessPoolExecutor() as pool:
+        found = [one for part in pool.map(check_folder, folders) for one in part]
     changed = sum(one.changes for one in found)
     document = {
         "seeds": len(SEEDS),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from ir3de_lab.experiments.cells import BEST, find_column_signs
 from ir3de_lab.experiments.matrix import Floats, Matrix
 from ir3de_lab.experiments.metrics import Judge, Performance
 from ir3de_lab.experiments.resampling import Bootstrap, cover
-from ir3de_lab.experiments.results import Results, carried_over, shown_name
+from ir3de_lab.experiments.results import Results, carried_over, read, shown_name
 from ir3de_lab.experiments.standings import (
     DEFAULT,
     ORACLE,
@@ -31,6 +32,8 @@ from ir3de_lab.experiments.standings import (
 from ir3de_lab.experiments.tables import drawn_table, main_table, part_domains, reference_table
 
 SEEDS = range(10)
+RESAMPLES = 1_000  # of each seed: with few, a sign that hangs on a seed shows the sooner
+RANDOM_DRAWS = 3  # of the random router, which is far below all others
 
 
 @dataclass(frozen=True)
@@ -71,13 +74,18 @@ def check_signs(results: Results, seeds: Sequence[int] = SEEDS) -> Iterator[Chec
                     wanted.append((row.name, title, sign))
         agreeing = dict.fromkeys(wanted, 0)
         for seed in seeds:
-            judge = Judge(matrix, Bootstrap(seed))
+            judge = Judge(matrix, Bootstrap(seed, RESAMPLES))
             found = {name: _judge_again(rows[name], results, judge) for name in {DEFAULT, *(one[0] for one in wanted)}}
             for one in wanted:
                 low, high = cover(_draw(found[one[0]], found[DEFAULT], places.get(one[1])))
                 agreeing[one] += low > 0 if one[2] > 0 else high < 0
         for (name, title, sign), count in agreeing.items():
             yield CheckedSign(results.setting, table.name, name, title, sign, count)
+
+
+def check_folder(folder: Path) -> list[CheckedSign]:
+    """The same of the raw files in a folder: for a process of its own."""
+    return list(check_signs(read(folder)))
 
 
 def _find_places(results: Results, matrix: Matrix) -> dict[str, list[int]]:
@@ -100,7 +108,7 @@ def _judge_again(row: Standing, results: Results, judge: Judge) -> Performance:
     if row.expert is not None:
         return judge.of_column(row.expert)
     if row.name == RANDOM:
-        return judge.random()[0]
+        return judge.random(RANDOM_DRAWS)[0]
     if row.name == REACHABLE:
         return judge.of_points(reach_all(results))
     if row.name == ORACLE:
