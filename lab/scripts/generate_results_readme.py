@@ -16,7 +16,7 @@ from typing import Any
 
 from ir3de_lab.catalogue import FRESH, MEASURES, find_standings, judge, published
 from ir3de_lab.experiments import settings
-from ir3de_lab.experiments.cells import ABSENT, SIGNS, Table
+from ir3de_lab.experiments.cells import ABSENT, Table, show_sign
 from ir3de_lab.experiments.choices import Choices
 from ir3de_lab.experiments.clusters import CLUSTERS
 from ir3de_lab.experiments.complexity import COMPLEXITY
@@ -78,7 +78,8 @@ SINGLE = "the best single expert"
 COMPARED = (
     f"▲ surely above and ▼ surely below **{DEFAULT}**, the default router, in the same column. Intervals leave out "
     "whole\ndocuments or questions. Holm's rule over all rows of the setting's main table keeps the chance of any "
-    "false\nsign in a column at 5 %. Without a sign, the two are statistically indistinguishable."
+    "false\nsign in a column at 5 %. △ and ▽: the row's own 95 % interval excludes zero, but among so many rows that "
+    "may be\nchance. Without a sign, the two are statistically indistinguishable."
 )
 MARKS = "<!-- experiments -->", "<!-- /experiments -->"
 WEIGHTS = "mean of the experts' weights"
@@ -177,13 +178,13 @@ def _best(rows: Sequence[Standing], starts: tuple[str, ...]) -> Standing | None:
     return max(chosen, key=lambda row: row.performance.average, default=None)
 
 
-def _cell(row: Standing | None, signs: Mapping[str, int]) -> str:
+def _cell(row: Standing | None, signs: Mapping[str, tuple[int, int]]) -> str:
     if row is None:
         return ABSENT
     accuracy = row.performance.accuracy
     shown = f"{row.performance.average:.1f}"
     routed = row.expert is None and row.name != ORACLE and accuracy is not None
-    return (f"{shown} ({accuracy:.1f})" if routed else shown) + SIGNS[signs[row.name]]
+    return (f"{shown} ({accuracy:.1f})" if routed else shown) + show_sign(*signs[row.name])
 
 
 def _summed_up(root: Path, table: str) -> Iterator[tuple[Path, str]]:

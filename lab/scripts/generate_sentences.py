@@ -5,7 +5,7 @@ generate_results_readme.py. Where a sentence no longer makes sense, write it ane
 
     {average CLM | ROW}     in percent of the own experts; also accuracy
     {more CLM | ROW}        its difference to ir3de, which must be above zero; also less, and interval
-    {verdict CLM | ROW}     surely above, surely below, or indistinguishable from
+    {verdict CLM | ROW}     surely above or below, perhaps above or below, or indistinguishable from
     {solved SETS | ROUTER}  of results/alternatives.json: on how many of the four sets it is surely better; also sets
 
 A row is named by parts of its name, joined by &; of several the one with the best average is meant.
@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 
 from generate_alternatives_docs import FEW, SETS, is_better
-from ir3de_lab.experiments.cells import SIGNS
+from ir3de_lab.experiments.cells import show_sign
 from ir3de_lab.experiments.metrics import normalised_difference
 from ir3de_lab.experiments.resampling import Difference
 from ir3de_lab.experiments.results import Results, read
@@ -28,7 +28,13 @@ from ir3de_lab.experiments.standings import Standing, default_of, find_average_s
 from pages import ROOT, raw, renewed, write_or_compare
 
 SENTENCES = Path(__file__).with_name("sentences.txt")
-VERDICTS = {1: "surely above", -1: "surely below", 0: "indistinguishable from"}
+VERDICTS = {  # by sign; a half is a leaning: the row's own interval excludes zero, Holm's rule does not
+    1: "surely above",
+    0.5: "perhaps above",
+    0: "indistinguishable from",
+    -0.5: "perhaps below",
+    -1: "surely below",
+}
 EMBEDDED = ("clm", "clm-large", "reasoning", "routerdc7")  # where routers on other embeddings were run
 EMBEDDINGS = {
     "": "default, of SmolLM2-135M",
@@ -86,7 +92,8 @@ def say(place: str) -> str:
     if kind == "accuracy":
         return f"{row.performance.accuracy or 0:.1f}"
     if kind == "verdict":
-        return VERDICTS[find_average_signs(rows)[row.name]]
+        sign, leaning = find_average_signs(rows)[row.name]
+        return VERDICTS[sign or leaning / 2]
     difference = normalised_difference(row.performance, home.performance, list(range(len(row.performance.raw))))
     if (kind, difference.value > 0) in (("more", False), ("less", True)):
         raise SystemExit(f"sentences.txt says that {row.name} has {kind} in {where}, and it has not: write it anew")
@@ -139,7 +146,7 @@ def draw_embeddings() -> str:
             cells = []
             for where in EMBEDDED:
                 row = find_row(_rows(where), name)
-                sign = SIGNS[find_average_signs(_rows(where))[row.name]]
+                sign = show_sign(*find_average_signs(_rows(where))[row.name])
                 cells.append(f"{row.performance.average:.1f} ({row.performance.accuracy or 0:.1f}){sign}")
             lines.append(f"| {'' if embedding else router + ' '}| {title} | {' | '.join(cells)} |")
     return "\n".join(lines)

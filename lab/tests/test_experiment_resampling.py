@@ -14,9 +14,10 @@ from commands import run_json
 from experiment_files import chosen, matrix_of, random_matrix
 from ir3de.errors import ArtifactError
 from ir3de_lab.experiments import clusters, matrix, results
+from ir3de_lab.experiments.cells import show_sign
 from ir3de_lab.experiments.material import Item
 from ir3de_lab.experiments.metrics import Judge, normalised_difference
-from ir3de_lab.experiments.resampling import Bootstrap, Difference, estimate, find_signs
+from ir3de_lab.experiments.resampling import Bootstrap, Difference, estimate, find_leanings, find_signs
 from ir3de_lab.experiments.tables import count_clusters
 
 ROOT = Path(__file__).parents[2]
@@ -152,3 +153,11 @@ def test_the_command_finds_the_clusters_of_outcomes_that_are_there(tmp_path: Pat
 )
 def test_every_published_setting_says_how_many_clusters_it_has(name: str, told: str) -> None:
     assert told in count_clusters(results.read(ROOT / "results" / name).matrix)
+
+
+def test_a_row_that_only_its_own_interval_shows_leans_and_has_no_sign() -> None:
+    near, far = Difference(1.0, (0.1, 1.9), 0.03), Difference(-2.0, (-2.9, -1.1), 0.001)
+    rows = [near, near, far, None]
+    assert (find_signs(rows), find_leanings(rows)) == ([0, 0, -1, 0], [1, 1, -1, 0])
+    shown = map(show_sign, find_signs(rows), find_leanings(rows))
+    assert list(shown) == [" △", " △", " ▼", ""]

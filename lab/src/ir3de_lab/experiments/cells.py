@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from ir3de_lab.experiments.metrics import Performance, normalised_difference
-from ir3de_lab.experiments.resampling import Difference, find_signs
+from ir3de_lab.experiments.resampling import Difference, find_leanings, find_signs
 
 BEST = "best"
 SIGNS = {1: " ▲", -1: " ▼", 0: ""}  # of what is surely above or below the default router
+LEANINGS = {1: " △", -1: " ▽", 0: ""}  # of what is not sure among so many rows, though its own interval excludes zero
 ABSENT = "n/a"  # where there is no figure; a caption says why
 
 
@@ -81,18 +82,28 @@ def marked(rows: Sequence[Row], default: str) -> tuple[Row, ...]:
 
 def find_column_signs(rows: Sequence[Row], column: int, default: str) -> list[int]:
     """Which way each row of a column surely differs from the default router: the rows are one family."""
+    return find_signs(_list_differences(rows, column, default))
+
+
+def _list_differences(rows: Sequence[Row], column: int, default: str) -> list[Difference | None]:
     cells = [None if row.name == default or column >= len(row.cells) else row.cells[column] for row in rows]
-    return find_signs(None if cell is None else cell.difference for cell in cells)
+    return [None if cell is None else cell.difference for cell in cells]
+
+
+def show_sign(sign: int, leaning: int) -> str:
+    """▲ or ▼ for a sure difference, △ or ▽ for one that only its own interval shows."""
+    return SIGNS[sign] or LEANINGS[leaning]
 
 
 def signed(rows: Sequence[Row], default: str) -> tuple[Row, ...]:
-    """The rows with a sign after each difference that is sure."""
+    """The rows with a sign after each difference that is sure, or would be if it were the only one."""
     cells = [list(row.cells) for row in rows]
     for column in range(max((len(row.cells) for row in rows), default=0)):
-        for place, sign in enumerate(find_column_signs(rows, column, default)):
+        differences = _list_differences(rows, column, default)
+        for place, shown in enumerate(map(show_sign, find_signs(differences), find_leanings(differences))):
             cell = rows[place].cells[column]
-            if cell.value is None and sign:  # differences alone have none
-                cells[place][column] = replace(cell, text=cell.text + SIGNS[sign])
+            if cell.value is None and shown:  # differences alone have none
+                cells[place][column] = replace(cell, text=cell.text + shown)
     return tuple(replace(row, cells=tuple(found)) for row, found in zip(rows, cells, strict=True))
 
 

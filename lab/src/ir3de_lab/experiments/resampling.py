@@ -112,6 +112,15 @@ def compare_drawn(value: float, drawn: Floats) -> Difference:
     return Difference(value, cover(drawn), min(1.0, 2 * max(beyond, 1) / (len(drawn) + 1)))
 
 
+def find_leanings(differences: Iterable[Difference | None]) -> list[int]:
+    """−1, 0 or 1 for each row: to which side of zero its own interval lies, with no correction for the other rows.
+
+    >>> find_leanings([Difference(1.0, (0.1, 1.9), 0.03), Difference(-1.0, (-2.1, 0.1), 0.07), None])
+    [1, 0, 0]
+    """
+    return [0 if one is None else int(one.is_above) - int(one.is_below) for one in differences]
+
+
 def find_signs(differences: Iterable[Difference | None]) -> list[int]:
     """−1, 0 or 1 for each row of a family: which way it surely differs, by Holm's rule.
 

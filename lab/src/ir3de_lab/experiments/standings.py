@@ -14,7 +14,7 @@ from ir3de_lab.experiments.choices import EMBEDDING, Choices
 from ir3de_lab.experiments.matrix import Floats, Matrix
 from ir3de_lab.experiments.metrics import Judge, Performance, normalised_difference
 from ir3de_lab.experiments.reachable import reach
-from ir3de_lab.experiments.resampling import find_signs
+from ir3de_lab.experiments.resampling import find_leanings, find_signs
 from ir3de_lab.experiments.results import Results, carried_over, shown_name
 
 EXPERTS, RIVALS, PAPER, OURS, BOUND = "Single models", "Other routers", "The paper's router", "This package", "Bound"
@@ -72,15 +72,19 @@ def default_of(rows: Sequence[Standing]) -> Standing | None:
     return next((row for row in rows if row.name == DEFAULT), None)
 
 
-def find_average_signs(rows: Sequence[Standing]) -> dict[str, int]:
-    """Which way the average of each row surely differs from the default router's; all rows are one family."""
+def find_average_signs(rows: Sequence[Standing]) -> dict[str, tuple[int, int]]:
+    """Which way the average of each row surely differs from the default router's, and which way by its own interval.
+
+    For the first, all rows are one family.
+    """
     home = default_of(rows)
     every = list(range(len(rows[0].performance.normalised))) if rows else []
     differences = [
         None if home is None or row is home else normalised_difference(row.performance, home.performance, every)
         for row in rows
     ]
-    return dict(zip((row.name for row in rows), find_signs(differences), strict=True))
+    signs = zip(find_signs(differences), find_leanings(differences), strict=True)
+    return dict(zip((row.name for row in rows), signs, strict=True))
 
 
 def on_other_embedding(row: Standing) -> bool:

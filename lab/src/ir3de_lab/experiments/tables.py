@@ -59,7 +59,8 @@ LISTING = ("main", "raw", "reference", "needs")  # tables with a row for every r
 DIFFERENCE = f"Difference to {DEFAULT}"
 PAIRED = (
     f"{DIFFERENCE}: with the 95 % interval of the paired difference. ▲ or ▼: surely above or below {DEFAULT}, by "
-    "Holm's rule over the rows of the table, so that the chance of any false sign in a column is at most 5 %."
+    "Holm's rule over the rows of the table, so that the chance of any false sign in a column is at most 5 %. △ or ▽: "
+    "the row's own interval excludes zero, but among so many rows that may be chance."
 )
 SIGNED = ("main", "raw", "reference", "drawn", "strengths")  # and those whose names begin with responses or truncated
 
