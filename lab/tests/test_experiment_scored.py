@@ -105,7 +105,8 @@ def test_outcomes_are_kept_and_told(tmp_path: Path) -> None:
     }
     kept = matrix.read(tmp_path / "results" / "scored" / "outcomes.jsonl.xz")
     assert (kept.values == made(tmp_path).values).all()
-    assert [file.name for file in (tmp_path / "results" / "scored").iterdir()] == ["outcomes.jsonl.xz"]
+    files = sorted(file.name for file in (tmp_path / "results" / "scored").iterdir())
+    assert files == ["clusters.jsonl.xz", "outcomes.jsonl.xz"]
 
 
 def test_short_names_head_the_columns(tmp_path: Path) -> None:
