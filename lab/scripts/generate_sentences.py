@@ -1,4 +1,4 @@
-"""Write the figures and verdicts in sentences of docs/ that compare routers, and one table; `--check` only compares.
+"""Write the figures and verdicts in sentences of docs/ that compare routers, and three tables; `--check` only compares.
 
 `sentences.txt` has the sentences with places for what results/ says. When raw files change, run this script after
 generate_results_readme.py. Where a sentence no longer makes sense, write it anew in both files.
@@ -6,9 +6,14 @@ generate_results_readme.py. Where a sentence no longer makes sense, write it ane
     {average CLM | ROW}     in percent of the own experts; also accuracy
     {more CLM | ROW}        its difference to ir3de, which must be above zero; also less, and interval
     {verdict CLM | ROW}     surely above or below, perhaps above or below, or indistinguishable from
+    {sent reasoning | FILE} items that the router of a file of choices/ sends to their expert, in percent; also
+                            reasoning/math, of one domain
+    {cell TITLE | COLUMN | ROW}   of the table of results/README.md whose title begins so; a row in a group is named
+                            GROUP > ROW. Of a difference with its interval: size, and span
     {solved SETS | ROUTER}  of results/alternatives.json: on how many of the four sets it is surely better; also sets
 
-A row is named by parts of its name, joined by &; of several the one with the best average is meant.
+A row is named by parts of its name, joined by &; of several the one with the best average is meant. After ROW - ROW,
+more, less and interval tell the difference to the second row instead.
 """
 
 from __future__ import annotations
@@ -19,14 +24,18 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import numpy as np
+
 from generate_alternatives_docs import FEW, SETS, is_better
-from ir3de_lab.experiments.cells import show_sign
+from ir3de_lab.experiments.cells import gap, show_sign
+from ir3de_lab.experiments.curve_tables import drawn_curves
 from ir3de_lab.experiments.metrics import normalised_difference
 from ir3de_lab.experiments.resampling import Difference
 from ir3de_lab.experiments.results import Results, read
 from ir3de_lab.experiments.standings import Standing, default_of, find_average_signs, standings
 from pages import ROOT, raw, renewed, write_or_compare
 
+README = ROOT / "results" / "README.md"
 SENTENCES = Path(__file__).with_name("sentences.txt")
 VERDICTS = {  # by sign; a half is a leaning: the row's own interval excludes zero, Holm's rule does not
     1: "surely above",
@@ -48,6 +57,21 @@ ROUTERS = (
     ("-avg", "IR3DE-avg (authors' code)", "IR3DE-avg (authors' code, embedding of {})"),
     ("**ir3de**", "ir3de", "ir3de (embedding of {})"),
 )
+PROMPTED = {  # routers fitted on few prompts, and how the table names them
+    "ir3de": "**ir3de**",
+    "naive Bayes": "naive Bayes",
+    "TF-IDF + logistic regression": "TF-IDF + logistic regression",
+    "IR3DE-avg (authors' code)": "IR3DE-avg, authors' code",
+    "IR3DE, k=10 (authors' code)": "IR3DE, k = 10, authors' code",
+}
+PROMPTS = (10, 30, 100, 300)
+HALVED = {  # rows of reasoning-large that compare outcomes with domains
+    "Best single model in the other half": "best single model in the other half",
+    "ir3de": "**ir3de**, by domain",
+    "ir3de, and the domain's best model in the other half": "**ir3de**, and the domain's best model in the other half",
+    "ir3de, from outcomes of the other half": "**ir3de**, from outcomes of the other half",
+    "Oracle": "oracle",
+}
 COUNTS = ("none", "one", "two", "three", "four")
 _SPACES = r"\s+"
 _PLACE = re.compile(r"\{([^}]+)\}")
@@ -84,8 +108,14 @@ def say(place: str) -> str:
     if kind in ("solved", "sets"):
         better = list_better_sets(wanted, FEW if where == "few" else None)
         return COUNTS[len(better)] if kind == "solved" else " and ".join(better) or "none of them"
+    if kind in ("cell", "size", "span"):
+        column, _, row_name = (part.strip() for part in wanted.partition("|"))
+        return _part(kind, find_cell(where, column, row_name))
+    if kind == "sent":
+        return f"{measure_sent(where, wanted):.1f}"
     rows = _rows(where)
-    row, home = find_row(rows, wanted), default_of(rows)
+    wanted, _, other = wanted.partition(" - ")
+    row, home = find_row(rows, wanted), find_row(rows, other) if other else default_of(rows)
     assert home is not None
     if kind == "average":
         return f"{row.performance.average:.1f}"
@@ -98,6 +128,56 @@ def say(place: str) -> str:
     if (kind, difference.value > 0) in (("more", False), ("less", True)):
         raise SystemExit(f"sentences.txt says that {row.name} has {kind} in {where}, and it has not: write it anew")
     return _tell(kind, difference)
+
+
+@cache
+def _tables() -> dict[str, list[list[str]]]:
+    """The tables of results/README.md by title: rows of cells, each behind the name of its group."""
+    found: dict[str, list[list[str]]] = {}
+    title = group = ""
+    for line in README.read_text(encoding="utf-8").splitlines():
+        if line.startswith("**"):
+            title, group = line.strip("*"), ""
+        elif line.startswith("| ") and title:
+            cells = [cell.strip() for cell in line.strip("|").split(" |")]
+            if cells[0].startswith("*"):
+                group = cells[0].strip("*")
+            else:
+                found.setdefault(title, []).append([group, *cells])
+    return found
+
+
+def find_cell(title: str, column: str, wanted: str) -> str:
+    """What a cell of results/README.md shows, without its signs."""
+    found = [rows for name, rows in _tables().items() if name.startswith(title)]
+    if len(found) != 1 or column not in found[0][0]:
+        raise SystemExit(f"sentences.txt names a table or a column that is not there once: {title} | {column}")
+    group, _, name = wanted.rpartition(" > ")
+    rows = [row for row in found[0][1:] if not group or row[0] == group]
+    at = [row for row in rows if row[1] == name] or [row for row in rows if row[1].startswith(name + ", ")]
+    if len(at) != 1:
+        raise SystemExit(f"sentences.txt names a row that is not there once: {title} | {wanted}")
+    return at[0][found[0][0].index(column)].replace("\\", "").strip("* ▲▼△▽¹²")
+
+
+def _part(kind: str, text: str) -> str:
+    if kind == "cell":
+        return text
+    value, _, interval = text.rstrip("]").partition(" [")
+    return value.lstrip("+−") if kind == "size" else interval.replace(", ", " to ")
+
+
+def measure_sent(where: str, wanted: str) -> float:
+    """Percentage of items that a router sends to their domain's expert, or of the items of one domain."""
+    setting, _, domain = where.partition("/")
+    results = _read(setting)
+    columns = next((one.columns for one in results.choices if one.router == wanted), None)
+    if columns is None:
+        raise SystemExit(f"sentences.txt names a router that is not there: {wanted}")
+    if not domain:
+        return results.accuracy(columns)
+    items = results.matrix.domain == results.matrix.domains.index(domain)
+    return 100 * float(np.mean((columns == results.matrix.own_expert)[items]))
 
 
 def list_better_sets(router: str, prompts: int | None) -> list[str]:
@@ -152,6 +232,45 @@ def draw_embeddings() -> str:
     return "\n".join(lines)
 
 
+def draw_prompts() -> str:
+    """The table of docs/experiments.md on few training prompts."""
+    lines = [
+        f"| routing accuracy, mean ± deviation | {' | '.join(map(str, PROMPTS))} |",
+        "|---|" + "---:|" * len(PROMPTS),
+    ]
+    for where in EMBEDDED:
+        results = _read(where)
+        curves = drawn_curves(results)
+        for name, shown in PROMPTED.items():
+            cells = []
+            for prompts in PROMPTS:
+                drawn = [results.accuracy(one.columns) for one in curves[name].get(prompts, [])]
+                cells.append(f" {np.mean(drawn):.1f} ± {np.std(drawn, ddof=1):.1f}" if drawn else "")
+            setting = f"{results.title}: " if name == "ir3de" else ""
+            lines.append(f"| {setting}{shown} |{' |'.join(cells)} |")
+    return "\n".join(lines)
+
+
+def draw_halves() -> str:
+    """The table of docs/experiments.md on routing by outcomes."""
+    rows = _rows("reasoning-large")
+    home = default_of(rows)
+    assert home is not None
+    lines = [
+        "| percent solved, REASONING-large | GSM8K | M_ARC | HumanEval | IFEval | average, % of the own experts "
+        "| difference to **ir3de** |",
+        "|---|" + "---:|" * 6,
+    ]
+    for name, shown in HALVED.items():
+        row = find_row(rows, name)
+        found = row.performance
+        cells = [*(f"{score:.1f}" for score in found.raw), f"{found.average:.1f}"]
+        every = list(range(len(found.raw)))
+        apart = "" if row is home else f" {gap(normalised_difference(found, home.performance, every)).text}"
+        lines.append(f"| {shown} | {' | '.join(cells)} |{apart} |")
+    return "\n".join(lines)
+
+
 def list_sentences() -> Iterator[tuple[Path, str]]:
     """The page and the words of each sentence; a line `# docs/PAGE` says whose the next ones are."""
     page = ROOT
@@ -167,7 +286,8 @@ def main() -> int:
     for page, template in list_sentences():
         pages[page] = fill(pages.get(page, page.read_text(encoding="utf-8")), template)
     experiments = ROOT / "docs" / "experiments.md"
-    pages[experiments] = renewed(pages[experiments], "embeddings", draw_embeddings(), "\n")
+    for mark, draw in (("embeddings", draw_embeddings), ("prompts", draw_prompts), ("halves", draw_halves)):
+        pages[experiments] = renewed(pages[experiments], mark, draw(), "\n")
     return write_or_compare(pages, __file__)
 
 

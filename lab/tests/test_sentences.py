@@ -64,6 +64,45 @@ def test_of_several_rows_the_best_is_meant(shares: dict[str, float]) -> None:
     assert np.isfinite(float(say("accuracy one | ir3de")))
 
 
+def test_two_rows_other_than_the_default_router_are_compared(shares: dict[str, float]) -> None:
+    assert float(say("less one | naive Bayes - ir3de")) == pytest.approx(float(say("less one | naive Bayes")))
+    with pytest.raises(SystemExit, match="naive Bayes has more in one, and it has not"):
+        say("more one | naive Bayes - ir3de")
+
+
+def test_cells_of_the_page_of_results_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / "README.md"
+    page.write_text(
+        "**ONE: every λ**\n\n| router | Average | Difference |\n|---|---:|---:|\n| *ir3de* |  |  |\n"
+        "| λ = 1, as it is by default | **98.7** | −1.26 \\[−1.68, 0.84\\] ▼ |\n"
+        "| *other* |  |  |\n| λ = 1 | 5¹² | n/a |\n",
+        encoding="utf-8",
+    )
+    monkeypatch.setattr(generate_sentences, "README", page)
+    generate_sentences._tables.cache_clear()
+    try:
+        assert say("cell ONE: every | Average | ir3de > λ = 1") == "98.7"
+        assert say("cell ONE: every | Average | other > λ = 1") == "5"
+        assert say("size ONE: every | Difference | ir3de > λ = 1") == "1.26"
+        assert say("span ONE: every | Difference | ir3de > λ = 1") == "−1.68 to 0.84"
+        with pytest.raises(SystemExit, match="a table or a column that is not there once: TWO"):
+            say("cell TWO | Average | λ = 1")
+        with pytest.raises(SystemExit, match="a row that is not there once: ONE"):
+            say("cell ONE: every | Average | λ = 2")
+    finally:
+        generate_sentences._tables.cache_clear()
+
+
+def test_what_a_router_sends_to_the_own_expert_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    matrix = random_matrix("score", items=200, domains=("coding", "math"), setting="one")
+    made = [Choices("ir3de", "ours", "clean", matrix.own_expert, LINEAR)]
+    results = read(write_results(tmp_path / "one", matrix, made))
+    monkeypatch.setattr(generate_sentences, "_read", lambda _: results)
+    assert say("sent one | ir3de") == say("sent one/math | ir3de") == "100.0"
+    with pytest.raises(SystemExit, match="a router that is not there: kNN"):
+        say("sent one | kNN")
+
+
 def test_each_sentence_stands_once_in_its_page() -> None:
     pages = {page.name for page, _ in list_sentences()}
     assert pages == {"experiments.md", "paper-summary.md", "why-not.md"} and len(list(list_sentences())) > 10
