@@ -46,7 +46,7 @@ VERDICTS = {  # by sign; a half is a leaning: the row's own interval excludes ze
 }
 EMBEDDED = ("clm", "clm-large", "reasoning", "routerdc7")  # where routers on other embeddings were run
 EMBEDDINGS = {
-    "": "default, of SmolLM2-135M",
+    "": "default, version 3",
     "default@2": "default@2",
     "MiniLM-L6": "MiniLM-L6, words",
     "all-mpnet-base-v2": "all-mpnet-base-v2, words",
