@@ -18,6 +18,7 @@ from ir3de.errors import InputError, MissingExtraError
 from ir3de_lab.benchmarks.accuracy import suites
 from ir3de_lab.benchmarks.protocol import Prompts, Scores, few_shot, first_tokens, prompts_of, score
 from ir3de_lab.benchmarks.rivals import Itself, Rival, RivalRow, compare, measure_few_shot, merged, rivals
+from ir3de_lab.catalogue import MEASURES, benchmarks, describe
 from ir3de_lab.rivals import Fitted
 from ir3de_lab.rivals.naive_bayes import NaiveBayes
 from refused import refusal
@@ -156,7 +157,7 @@ def test_the_command_prints_a_table_and_keeps_its_rows(
     monkeypatch.setattr("ir3de_lab.benchmarks.rivals.rivals", lambda encoder: iter(quick))
     saved = tmp_path / "rivals.json"
     other = {"suite": "elsewhere", "router": "r", "shots": None, "test": 1.0}
-    saved.write_text(json.dumps({"rows": [other]}))
+    saved.write_text(json.dumps({"rows": [other], MEASURES: describe(benchmarks()["rivals"])}))
     arguments = ["bench", "rivals", "--data", str(data), "--only", "words", "--save", str(saved)]
     shown = CliRunner().invoke(cli, arguments)
     assert shown.exit_code == 0, shown.output
@@ -170,6 +171,9 @@ def test_the_command_prints_a_table_and_keeps_its_rows(
     assert f"{rows[1]['test']:.1f}" in shown.output and f"± {rows[2]['deviations']['ood']:.1f}" in shown.output
     told = json.loads(CliRunner().invoke(cli, [*arguments[:-2], "--json"]).output)
     assert [row["test"] for row in told["rows"]] == [row["test"] for row in rows[1:]]
+    saved.write_text(json.dumps({"rows": [other]}))  # of sources that nobody knows
+    assert CliRunner().invoke(cli, arguments).exit_code == 0
+    assert [row["suite"] for row in json.loads(saved.read_bytes())["rows"]] == ["small", "small"]
 
 
 def test_the_command_refuses_a_file_of_something_else(data: Path, tmp_path: Path) -> None:

@@ -100,12 +100,12 @@ def _kept(path: Path | None) -> list[dict[str, Any]]:
         return []
     try:
         document = json.loads(path.read_bytes())
-        rows = document["rows"] if judge(document.get(MEASURES))[0] == FRESH else []
+        rows = list(document["rows"])
     except (ValueError, KeyError, TypeError) as error:
         raise ArtifactError(
             f"{path} is there, and holds no rows of rivals ({error!r}): choose another name, or remove it"
         ) from error
-    return list(rows)
+    return rows if judge(document.get(MEASURES))[0] == FRESH else []
 
 
 def _show(out: Output, rows: Sequence[RivalRow]) -> None:
