@@ -167,6 +167,21 @@ def test_stale_lists_and_counts(tmp_path: Path) -> None:
     assert CliRunner().invoke(cli, ["bench", "stale", "--results", str(folder), "--check"]).exit_code == 0
 
 
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    done = CliRunner().invoke(cli, ["bench", "stale", "--results", str(tmp_path / "nowhere")])
+    assert done.exit_code == 1
+    assert "there is no folder" in done.output and "--results" in done.output
+
+
+@pytest.mark.parametrize("name", ["prompts.jsonl.xz", "ir3de.json"])
+def test_a_damaged_file_of_a_setting_is_named(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "clm" / "choices" / name
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"half of it")
+    with pytest.raises(ArtifactError, match=r"is damaged .* Make it again"):
+        find_standings(tmp_path)
+
+
 def test_a_damaged_result_is_named(tmp_path: Path) -> None:
     (tmp_path / "speed.json").write_text("{")
     with pytest.raises(ArtifactError, match=r"speed\.json is damaged.*Make it again"):

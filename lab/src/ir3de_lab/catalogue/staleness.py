@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ir3de.errors import ArtifactError
+from ir3de.errors import ArtifactError, InputError
 from ir3de_lab.catalogue.entries import Benchmark, benchmarks, published
 from ir3de_lab.catalogue.sources import digest_data, digest_source
 
@@ -63,6 +63,8 @@ def judge(recorded: object, data: Path | None = None) -> tuple[str, tuple[str, .
 
 def find_standings(results: Path, data: Path | None = None) -> list[Standing]:
     """How every file at the top of results/ stands, and every part of a setting's folder."""
+    if not results.is_dir():
+        raise InputError(f"there is no folder {results}: run this in a checkout of IR3DE, or name one with --results")
     found = []
     for name, entry in published().items():
         if not (results / name).is_file():
@@ -99,10 +101,13 @@ def _get_seconds(recorded: object) -> float | None:
 def _read_records(folder: Path) -> Iterator[Mapping[str, Any]]:
     """What every record of a setting says about itself."""
     for path in sorted([*(folder / CHOICES).glob("*.*"), *(folder / EXPECTATIONS).glob("*.*")]):
-        content = path.read_bytes()
-        text = (lzma.decompress(content) if path.suffix == ".xz" else content).decode("utf-8")
-        documents = text.splitlines() if ".jsonl" in path.name else [text]
-        yield from (_get_about(json.loads(one)) for one in documents)
+        try:
+            content = path.read_bytes()
+            text = (lzma.decompress(content) if path.suffix == ".xz" else content).decode("utf-8")
+            documents = [json.loads(one) for one in (text.splitlines() if ".jsonl" in path.name else [text])]
+        except (lzma.LZMAError, ValueError) as error:
+            raise ArtifactError(f"{path} is damaged ({error}). Make it again by its command") from error
+        yield from map(_get_about, documents)
     for name in RECORDS:
         if (folder / name).is_file():
             document = _read_document(folder / name)
