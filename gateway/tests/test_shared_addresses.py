@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from client_keys import bearer, key
+from free_ports import find_free_port
 from ir3de.errors import InputError
 from ir3de_gateway.config.state import SharedState
 from ir3de_gateway.store import check_shared_state, open_shared_store
@@ -43,7 +44,7 @@ def test_a_store_with_tls(tmp_path: Path) -> None:
     files = {"tls-cert-file": "localhost.pem", "tls-key-file": "localhost.key", "tls-ca-cert-file": "localhost.pem"}
     options = {name: str(TLS / file) for name, file in files.items()} | {"tls-auth-clients": "no"}
     with running_redis(tmp_path, options) as store, store.connect() as client:
-        port = store.port + 1
+        port = find_free_port()
         client.config_set("tls-port", port)
         use(f"rediss://localhost:{port}/0?ssl_ca_certs={TLS / 'localhost.pem'}")
         with pytest.raises(InputError, match="does not answer"):

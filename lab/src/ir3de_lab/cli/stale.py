@@ -26,9 +26,10 @@ SHOWN_CHANGES = 3
 @click.command()
 @results_option
 @data_option
+@click.option("--all", "everything", is_flag=True, help="Also list those that are fresh.")
 @click.option("--check", is_flag=True, help="Exit with 1 if a result is stale.")
 @output_options
-def stale(root: Path, data: Path | None, check: bool, out: Output) -> None:
+def stale(root: Path, data: Path | None, everything: bool, check: bool, out: Output) -> None:
     """List the published results whose code has changed since they were measured.
 
     Each result records a digest of the modules that it measures and, with --data, of its texts. A comment or a
@@ -44,7 +45,8 @@ def stale(root: Path, data: Path | None, check: bool, out: Output) -> None:
     found = find_standings(root, data)
     old = [one for one in found if one.is_stale]
     out.json({"stale": len(old), "results": [_describe(one) for one in found]})
-    out.result(_tabulate(found))
+    if shown := found if everything else old:
+        out.result(_tabulate(shown))
     out.result(line((f"{len(old)} of {len(found)} results are older than the code", "red" if old else "green")))
     if old:
         out.note(hint("ir3de bench renew --data DIR", "make them again:"))

@@ -18,6 +18,8 @@ _LATEX = {
     "−": "$-$",
     "▲": r"$\uparrow$",
     "▼": r"$\downarrow$",
+    "△": r"$\nearrow$",
+    "▽": r"$\searrow$",
     "µ": r"\textmu{}",
     "λ": r"$\lambda$",
     "¹": r"\textsuperscript{1}",

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-import subprocess
-import sys
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -14,7 +12,6 @@ from typing import Any, Protocol
 KEEP_ALIVE_S = 4.0
 CONNECT_S = 5.0
 ANSWER_S = 10.0
-BEFORE = "1010425"  # the last commit with the client that the gateway had before
 HEADERS = [
     (b"content-type", b"application/json"),
     (b"accept-encoding", b"identity"),
@@ -69,35 +66,6 @@ class Ours:
 
     async def stop(self) -> None:
         self._transport.close()
-
-
-class Before:
-    """The client that the gateway had before: 354 lines on httptools."""
-
-    def __init__(self) -> None:
-        path = f"{BEFORE}:gateway/src/ir3de_gateway/experts/connections.py"
-        source = subprocess.run(["git", "show", path], capture_output=True, check=True).stdout
-        spec = importlib.util.spec_from_loader("connections_before", None)
-        assert spec is not None
-        self._module: Any = importlib.util.module_from_spec(spec)
-        sys.modules[spec.name] = self._module
-        exec(compile(source, path, "exec"), self._module.__dict__)
-        self._pool = self._module.ConnectionPool()
-
-    async def ask(self, url: str, body: bytes) -> Reply:
-        base_url, _, path = url.rpartition("/")
-        line = self._module.build_request_line(base_url, path)
-        request = b"".join((line, _LINES, b"content-length: %d\r\n\r\n" % len(body), body))
-        async with asyncio.timeout(ANSWER_S):
-            connection = await self._pool.send(base_url, request, CONNECT_S)
-
-        async def close() -> None:
-            self._pool.give_back(base_url, connection)
-
-        return Reply(connection.status, connection.headers, connection.read, close)
-
-    async def stop(self) -> None:
-        self._pool.close()
 
 
 class Aiohttp:
@@ -224,7 +192,6 @@ async def _next(pieces: Any) -> bytes:
 
 CLIENTS: dict[str, Callable[[], Client]] = {
     "the gateway's": Ours,
-    "the gateway's before": Before,
     "aiohttp": Aiohttp,
     "pyreqwest": Pyreqwest,
     "httpx2": Httpx2,
