@@ -10,6 +10,7 @@ generate_results_readme.py. Where a sentence no longer makes sense, write it ane
                             reasoning/math, of one domain
     {cell TITLE | COLUMN | ROW}   of the table of results/README.md whose title begins so; a row in a group is named
                             GROUP > ROW. Of a difference with its interval: size, and span
+    {raw FILE > PATH | FORMAT}    a single figure of results/FILE.json, as raw_figures.py describes it
     {solved SETS | ROUTER}  of results/alternatives.json: on how many of the four sets it is surely better; also sets
 
 A row is named by parts of its name, joined by &; of several the one with the best average is meant. After ROW - ROW,
@@ -34,6 +35,7 @@ from ir3de_lab.experiments.resampling import Difference
 from ir3de_lab.experiments.results import Results, read
 from ir3de_lab.experiments.standings import Standing, default_of, find_average_signs, standings
 from pages import ROOT, raw, renewed, write_or_compare
+from raw_figures import show_raw
 
 README = ROOT / "results" / "README.md"
 SENTENCES = Path(__file__).with_name("sentences.txt")
@@ -105,6 +107,8 @@ def say(place: str) -> str:
     """What stands at a place of a sentence."""
     kind, _, rest = place.partition(" ")
     where, _, wanted = (part.strip() for part in rest.partition("|"))
+    if kind == "raw":
+        return show_raw(where, wanted)
     if kind in ("solved", "sets"):
         better = list_better_sets(wanted, FEW if where == "few" else None)
         return COUNTS[len(better)] if kind == "solved" else " and ".join(better) or "none of them"
@@ -212,8 +216,9 @@ def fill(text: str, template: str) -> str:
 
 def _gap(before: str, after: str) -> str:
     """What may stand at a place: as much as two lines may break, and spaces where the sentence has them."""
-    left, right = (_SPACES if edge.isspace() else "" for edge in (before[-1:], after[:1]))
-    return left + r"(\S[^|]{0,60}?)" + right
+    left = _SPACES if before.strip() and before[-1].isspace() else ""  # spaces alone belong to the place before them
+    right = _SPACES if after[:1].isspace() else ""
+    return left + r"([^\s|][^|]{0,60}?)" + right
 
 
 def draw_embeddings() -> str:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import generate_sentences
+import raw_figures
 from experiment_files import LINEAR, chosen, random_matrix, write_results
 from generate_sentences import fill, find_row, list_sentences, say
 from ir3de_lab.experiments.choices import Choices
@@ -103,9 +104,32 @@ def test_what_a_router_sends_to_the_own_expert_is_measured(tmp_path: Path, monke
         say("sent one | kNN")
 
 
+def test_a_single_figure_of_a_raw_file_is_found_by_its_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    figure = {"name": "banking77: lost", "value": 0.25, "reached": False, "raw": {"draws": [{"lost": 1}, {"lost": 4}]}}
+    other = {"name": "banking77: lost if it is trusted", "value": 12.0}
+    monkeypatch.setattr(raw_figures, "raw", lambda _: {"figures": [figure, other], "plan": {"seeds": 1000}})
+    assert say("raw living > banking77: lost > value | ×100 .0f") == "25"
+    assert say("raw living > banking77: lost > raw > draws > * > lost | mean .1f") == "2.5"
+    assert (
+        say("raw living > plan > seeds | ,d") == "1,000"
+        and say("raw living > trusted & banking77 > value | +.1f") == "+12.0"
+    )
+    page = "| banking77 | 0.1 reached |"
+    template = "| banking77 | {raw living > banking77: lost > value | .1f} {raw living > banking77: lost | reached} |"
+    assert fill(page, template) == "| banking77 | 0.2 **missed** |"
+    for place, problem in {
+        "raw living > banking77 > value | .1f": "a figure that is there 2 times",
+        "raw living > banking77: lost > raw > seeds | d": "not in the raw file: seeds",
+        "raw living > banking77: lost > raw > draws > * > lost | d": "leads to 2 values: say mean",
+    }.items():
+        with pytest.raises(SystemExit, match=problem):
+            say(place)
+
+
 def test_each_sentence_stands_once_in_its_page() -> None:
     pages = {page.name for page, _ in list_sentences()}
-    assert pages == {"experiments.md", "paper-summary.md", "why-not.md"} and len(list(list_sentences())) > 10
+    assert {"experiments.md", "learning.md", "scaling.md", "transports.md", "why-not.md"} <= pages
+    assert len(list(list_sentences())) > 50
 
 
 @pytest.mark.slow
