@@ -1,15 +1,17 @@
 """Write the tables of docs/why-not.md and one of README.md; `--check` only compares.
 
-They are made from results/alternatives.json, and that of CPU times from results/alternatives_speed.json.
+They are made from results/alternatives.json. SetFit has a file of its own, because it needs an accelerator.
 """
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ir3de_lab.cli.shared import number
+from ir3de_lab.experiments.resampling import FALSE_SIGNS, Difference, find_signs
 from pages import ROOT, circumstances, raw, renew_parts, renewed, write_or_compare
 
 PAGE, README = ROOT / "docs" / "why-not.md", ROOT / "README.md"
@@ -20,37 +22,106 @@ SETS = {
     "reasoning": "reasoning, 4",
 }
 SIX, FEW = 6, 8
+SURELY, PERHAPS = "surely", "perhaps"
+MARKS = {SURELY: "**", PERHAPS: "*", "": ""}
+SETFIT, EARLIER = "SetFit, MiniLM", "SetFit, MiniLM, of 16 November ⚠"
+TITLES = {None: "all prompts", FEW: f"{FEW} prompts an expert", SIX: "six utterances an expert"}
+WORDS = "it learns from the words of the prompts alone, where ours begin with a table made from other texts"
+ENCODER = "it shows every prompt to an encoder, and ours only those of which the table is unsure"
+REASONS = {  # why a router of others can be better than ours of the same cost
+    "scikit-learn, TF-IDF + logistic regression": WORDS,
+    "fastText": WORDS,
+    "MiniLM, nearest prompts": ENCODER,
+    "MiniLM + logistic regression": ENCODER,
+    "semantic-router, MiniLM": ENCODER,
+    "LiteLLM auto-router, MiniLM": ENCODER,
+    EARLIER: "it trains all of the encoder on pairs of the labelled prompts, on an accelerator; ours leave it as it is",
+}
+REACH = 1.96  # standard errors: half of a 95 % interval
 
 
-def accuracy_cells(document: dict[str, Any], router: dict[str, Any], prompts: int | None) -> list[str]:
-    """The accuracy of a router on each set; bold where it is surely better than all of ours that cost no more."""
+def read_document() -> dict[str, Any]:
+    """What was measured, with SetFit's rows of an earlier run among it."""
+    return add_earlier(raw("alternatives"), raw("alternatives_setfit"))
+
+
+def add_earlier(document: dict[str, Any], earlier: dict[str, Any]) -> dict[str, Any]:
+    """SetFit beside the others. It answered the same test prompts, but nothing is known of the single prompts.
+
+    So its intervals are those of a share of the test prompts, and it is compared as if others had been tested.
+    """
+    ours = [row for row in document["rows"] if row["router"].startswith("ir3de")]
+    rows = []
+    for row in earlier["rows"]:
+        beside = [one for one in ours if (one["data"], one["prompts"]) == (row["data"], row["prompts"])]
+        if row["router"] == SETFIT and beside:
+            share, tested = row["accuracy"], beside[0]["tested"]
+            error = math.sqrt(share * (100 - share) / tested)
+            interval = share - REACH * error, share + REACH * error
+            against = {one["router"]: _compare_apart(share, error, one) for one in beside}
+            rows.append({**row, "router": EARLIER, "tested": tested, "interval": interval, "against": against})
+    facts = [{**one, "name": EARLIER, "runs_encoder": True} for one in earlier["alternatives"] if one["name"] == SETFIT]
+    alternatives = [*document["alternatives"], *facts]
+    return {**document, "alternatives": alternatives, "rows": [*document["rows"], *rows]}
+
+
+def _compare_apart(share: float, error: float, own: dict[str, Any]) -> dict[str, Any]:
+    low, high = own["interval"]
+    both = math.hypot(error, (high - low) / 2 / REACH)
+    points = share - own["accuracy"]
+    p_value = math.erfc(abs(points) / both / math.sqrt(2)) if both else float(points == 0)
+    interval = points - REACH * both, points + REACH * both
+    return {"points": points, "interval": interval, "p_value": p_value, "p_value_of_these_draws": p_value}
+
+
+def find_better(document: dict[str, Any], prompts: int | None) -> dict[tuple[str, str], str]:
+    """The routers of others with the sets on which they are better than all of ours that cost no more, and how surely.
+
+    Surely is by Holm's rule over the cells of the table; perhaps is by the cell alone, with the draws as they are.
+    """
+    runs_encoder = {one["name"]: one["runs_encoder"] for one in document["alternatives"]}
+    rows = [row for row in document["rows"] if row["prompts"] == prompts and not row["router"].startswith("ir3de")]
+    signs = find_signs(_find_lead(row, runs_encoder, "p_value") for row in rows)
+    better = {}
+    for row, sign in zip(rows, signs, strict=True):
+        of_these = _find_lead(row, runs_encoder, "p_value_of_these_draws")
+        if sign > 0:
+            better[row["router"], row["data"]] = SURELY
+        elif of_these is not None and of_these.value > 0 and of_these.p_value < FALSE_SIGNS:
+            better[row["router"], row["data"]] = PERHAPS
+    return better
+
+
+def _find_lead(row: dict[str, Any], runs_encoder: dict[str, bool], kind: str) -> Difference | None:
+    """How far a router is above the best of ours; one without an encoder, above the best of ours without one."""
+    costly = runs_encoder[row["router"]]
+    ours = [beside for name, beside in row["against"].items() if costly or not runs_encoder[name]]
+    if not ours:
+        return None
+    least = min(ours, key=lambda one: one["points"])
+    low, high = least["interval"]
+    return Difference(least["points"], (low, high), max(one[kind] for one in ours))
+
+
+def accuracy_cells(document: dict[str, Any], router: str, prompts: int | None) -> list[str]:
+    """The accuracy of a router on each set with half of its interval; bold where it is surely better than ours."""
+    better = find_better(document, prompts)
+    found = {row["data"]: row for row in document["rows"] if (row["prompts"], row["router"]) == (prompts, router)}
     cells = []
     for name in SETS:
-        found = [
-            row
-            for row in document["rows"]
-            if (row["data"], row["prompts"], row["router"]) == (name, prompts, router["name"])
-        ]
-        cell = f"{found[0]['accuracy']:.1f}" if found else "not run"
-        cells.append(f"**{cell}**" if found and is_better(found[0], router, document) else cell)
+        if name not in found:
+            cells.append("not run")
+            continue
+        low, high = found[name]["interval"]
+        mark = MARKS[better.get((router, name), "")]
+        cells.append(f"{mark}{found[name]['accuracy']:.1f}{mark} ± {(high - low) / 2:.1f}")
     return cells
-
-
-def is_better(row: dict[str, Any], router: dict[str, Any], document: dict[str, Any]) -> bool:
-    """Whether a router of others is surely better than all of ours; one without an encoder, than ours without one."""
-    if router["name"].startswith("ir3de"):
-        return False
-    costs = {one["name"]: one.get("runs_encoder", False) for one in document["alternatives"]}
-    runs_encoder = router["runs_encoder"] if "runs_encoder" in router else router["torch"]
-    ours = row.get("against") or {"ir3de": (row["low"], row["difference"], row["high"])}
-    return all(low > 0 for name, (low, _, _) in ours.items() if runs_encoder or not costs[name])
 
 
 def accuracy_table(document: dict[str, Any], prompts: int | None) -> list[str]:
     lines = [f"| accuracy, % | {' | '.join(SETS.values())} |", "|---|" + "---:|" * len(SETS)]
-    return lines + [
-        f"| {one['name']} | {' | '.join(accuracy_cells(document, one, prompts))} |" for one in document["alternatives"]
-    ]
+    names = [one["name"] for one in document["alternatives"]]
+    return lines + [f"| {name} | {' | '.join(accuracy_cells(document, name, prompts))} |" for name in names]
 
 
 def all_prompts(document: dict[str, Any]) -> list[str]:
@@ -65,34 +136,58 @@ def six_prompts(document: dict[str, Any]) -> list[str]:
     return accuracy_table(document, SIX)
 
 
+def better(document: dict[str, Any]) -> list[str]:
+    """Every marked figure in words: by how much it is above the best of ours of the same cost, and why that can be."""
+    lines = []
+    for name in (one["name"] for one in document["alternatives"] if one["name"] in REASONS):
+        told = [one for prompts in TITLES for one in _tell_better(document, name, prompts)]
+        lines += [f"- **{name}**: {'; '.join(told)}. The reason: {REASONS[name]}."] if told else []
+    return lines or ["No figure is marked."]
+
+
+def _tell_better(document: dict[str, Any], router: str, prompts: int | None) -> Iterator[str]:
+    runs_encoder = {one["name"]: one["runs_encoder"] for one in document["alternatives"]}
+    found = find_better(document, prompts)
+    rows = [row for row in document["rows"] if (row["router"], row["prompts"]) == (router, prompts)]
+    for how in (SURELY, PERHAPS):
+        some = [row for row in rows if found.get((router, row["data"])) == how]
+        leads = [(row["data"], _find_lead(row, runs_encoder, "p_value")) for row in some]
+        if points := [f"{data} by {lead.value:.1f}" for data, lead in leads if lead is not None]:
+            yield f"{how} with {TITLES[prompts]} on {', '.join(points)} points"
+
+
 def strangers(document: dict[str, Any]) -> list[str]:
     """How well confidence tells prompts of other sets from prompts of the own one."""
     lines = [f"| AUROC, % | {' | '.join(SETS.values())} |", "|---|" + "---:|" * len(SETS)]
-    for one in document["alternatives"]:
-        rows = {
-            row["data"]: row["strange"]
-            for row in document["rows"]
-            if row["router"] == one["name"] and not row["prompts"]
-        }
-        cells = [f"{rows[name]:.1f}" if name in rows else "not run" for name in SETS]
-        lines.append(f"| {one['name']} | {' | '.join(cells)} |")
-    return lines
+    return lines + [
+        f"| {one['name']} | {' | '.join(_told(document, one['name']))} |" for one in document["alternatives"]
+    ]
+
+
+def _told(document: dict[str, Any], router: str) -> list[str]:
+    rows = {row["data"]: row for row in document["rows"] if row["router"] == router and row["prompts"] is None}
+    return [f"{rows[name]['strange']:.1f}" if name in rows else "not run" for name in SETS]
 
 
 def weights(document: dict[str, Any]) -> list[str]:
     """What is installed, how long things take, and what each can do."""
     lines = [
-        "| | packages | MB | torch | fit, s | add an expert, s | one prompt, µs | explains | abstains |",
-        "|---|---:|---:|---|---:|---:|---:|---|---|",
+        "| | packages | MB | torch | fit, s | add an expert, s | one prompt, µs | CPU time, µs | explains | abstains |",
+        "|---|---:|---:|---|---:|---:|---:|---:|---|---|",
     ]
-    return lines + [f"| {one['name']} | {' | '.join(_facts(one))} |" for one in document["alternatives"]]
+    for one in document["alternatives"]:
+        facts = [str(one["packages"]), _megabytes(one), "yes" if one["torch"] else "no"]
+        taken = _times(one, ("fit_s", "add_s", "route_us", "route_cpu_us"))
+        lines.append(f"| {one['name']} | {' | '.join([*facts, *taken, one['explains'], one['abstains']])} |")
+    return lines
 
 
-def _facts(one: dict[str, Any]) -> Sequence[str]:
-    times = one["times"]
-    taken = [number(times[name]) for name in ("fit_s", "add_s", "route_us")] if times else ["not timed"] * 3
-    megabytes = f"{one['megabytes'] + one['model_mb']:,.0f}"
-    return (str(one["packages"]), megabytes, "yes" if one["torch"] else "no", *taken, one["explains"], one["abstains"])
+def _times(one: dict[str, Any], names: Sequence[str]) -> list[str]:
+    return [number(one["times"][name]) if one["times"] else "not timed" for name in names]
+
+
+def _megabytes(one: dict[str, Any]) -> str:
+    return f"{one['megabytes'] + one['model_mb']:,.0f}"
 
 
 def machines(document: dict[str, Any]) -> list[str]:
@@ -105,42 +200,29 @@ def machines(document: dict[str, Any]) -> list[str]:
     versions = dict.fromkeys(
         f"{name} {version}" for one in document["alternatives"] for name, version in one["versions"].items() if version
     )
-    return [f"Times: {circumstances(document)[0]} Accuracies: {'; '.join(places)}. Versions: {', '.join(versions)}."]
-
-
-def cpu_times(document: dict[str, Any]) -> list[str]:
-    """What a fit, an expert and a prompt take of a processor, in a later run than the rest."""
-    lines = [
-        "| CPU time | fit, s | add an expert, s | one prompt, µs | one prompt by the clock, µs |",
-        "|---|---:|---:|---:|---:|",
-    ]
-    for one in document["alternatives"]:
-        cells = [number(one["times"][name]) for name in ("fit_cpu_s", "add_cpu_s", "route_cpu_us", "route_us")]
-        lines.append(f"| {one['name']} | {' | '.join(cells)} |")
-    loads = [one["timed_on"]["load"] for one in document["alternatives"]]
-    busy = f"Load averages while they were taken: {min(loads):g} to {max(loads):g}."
-    return [*lines, "", f"{circumstances(document)[0]} {busy}"]
+    loads = [one["timed_on"]["load"] for one in document["alternatives"] if one.get("timed_on")]
+    busy = f" Load averages meanwhile: {min(loads):g} to {max(loads):g}." if loads else ""
+    told = f"Accuracies: {'; '.join(places)}. Versions: {', '.join(versions)}."
+    return [f"Times: {circumstances(document)[0]}{busy} {told}"]
 
 
 def summary(document: dict[str, Any]) -> list[str]:
-    """For the README: one line a router."""
+    """For the README: one line a router, on the first set."""
     lines = [
-        "| | accuracy, % | with 8 prompts an expert | one prompt, µs | add an expert, s | packages | MB | torch |",
-        "|---|---:|---:|---:|---:|---:|---:|---|",
+        "| banking77 | 6 prompts an expert | 8 | all | strangers, AUROC % | one prompt, µs | add an expert, s | MB |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for one in document["alternatives"]:
-        packages, megabytes, torch, _, add, route, *_ = _facts(one)
-        accuracies = [accuracy_cells(document, one, prompts)[0] for prompts in (None, FEW)]
-        lines.append(f"| {one['name']} | {' | '.join([*accuracies, route, add, packages, megabytes, torch])} |")
+        cells = [accuracy_cells(document, one["name"], prompts)[0] for prompts in (SIX, FEW, None)]
+        rest = [_told(document, one["name"])[0], *_times(one, ("route_us", "add_s")), _megabytes(one)]
+        lines.append(f"| {one['name']} | {' | '.join([*cells, *rest])} |")
     return lines
 
 
 def main() -> int:
-    document = raw("alternatives")
-    page = renew_parts(
-        PAGE.read_text(encoding="utf-8"), document, (all_prompts, few_prompts, strangers, weights, machines)
-    )
-    page = renew_parts(page, raw("alternatives_speed"), (cpu_times,))
+    document = read_document()
+    parts = (all_prompts, few_prompts, six_prompts, better, strangers, weights, machines)
+    page = renew_parts(PAGE.read_text(encoding="utf-8"), document, parts)
     readme = renewed(README.read_text(encoding="utf-8"), "why-not", "\n".join(summary(document)), "\n")
     return write_or_compare({PAGE: page, README: readme}, __file__)
 

@@ -27,14 +27,14 @@ from pathlib import Path
 
 import numpy as np
 
-from generate_alternatives_docs import FEW, SETS, is_better
+from generate_alternatives_docs import FEW, SETS, SIX, SURELY, find_better, read_document
 from ir3de_lab.experiments.cells import gap, show_sign
 from ir3de_lab.experiments.curve_tables import drawn_curves
 from ir3de_lab.experiments.metrics import normalised_difference
 from ir3de_lab.experiments.resampling import Difference
 from ir3de_lab.experiments.results import Results, read
 from ir3de_lab.experiments.standings import Standing, default_of, find_average_signs, standings
-from pages import ROOT, raw, renewed, write_or_compare
+from pages import ROOT, renewed, write_or_compare
 from raw_figures import show_raw
 
 README = ROOT / "results" / "README.md"
@@ -110,7 +110,7 @@ def say(place: str) -> str:
     if kind == "raw":
         return show_raw(where, wanted)
     if kind in ("solved", "sets"):
-        better = list_better_sets(wanted, FEW if where == "few" else None)
+        better = list_better_sets(wanted, {"six": SIX, "few": FEW, "all": None}[where])
         return COUNTS[len(better)] if kind == "solved" else " and ".join(better) or "none of them"
     if kind in ("cell", "size", "span"):
         column, _, row_name = (part.strip() for part in wanted.partition("|"))
@@ -186,10 +186,11 @@ def measure_sent(where: str, wanted: str) -> float:
 
 def list_better_sets(router: str, prompts: int | None) -> list[str]:
     """The sets of docs/why-not.md on which a router's figure is bold."""
-    document = raw("alternatives")
-    facts = next(one for one in document["alternatives"] if one["name"] == router)
-    rows = {row["data"]: row for row in document["rows"] if (row["router"], row["prompts"]) == (router, prompts)}
-    return [name for name in SETS if name in rows and is_better(rows[name], facts, document)]
+    document = read_document()
+    if router not in {one["name"] for one in document["alternatives"]}:
+        raise SystemExit(f"sentences.txt names a router that is not there: {router}")
+    better = find_better(document, prompts)
+    return [name for name in SETS if better.get((router, name)) == SURELY]
 
 
 def _tell(kind: str, difference: Difference) -> str:

@@ -7,29 +7,35 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from generate_alternatives_docs import is_better
+from generate_alternatives_docs import EARLIER, SETFIT, accuracy_cells, add_earlier, better, find_better
 from ir3de.cli import cli
 from ir3de.corpora import examples as demo
 from ir3de.errors import InputError
 from ir3de_lab import alternatives
 from ir3de_lab.alternatives import measuring
+from ir3de_lab.benchmarks.alternative_rows import auroc, estimate_mean, tabulate
 from ir3de_lab.benchmarks.alternatives import (
     ALTERNATIVES,
     FEW,
     SIX,
+    Alternative,
+    Environment,
     Regime,
-    auroc,
-    bound_difference,
+    ask,
+    ask_parts,
+    find_answers,
     make_regimes,
     merge,
+    part_regimes,
     read_regimes,
-    tabulate,
     weigh,
+    write_requests,
 )
 from ir3de_lab.benchmarks.defaults import Material
 
@@ -52,11 +58,15 @@ def test_every_alternative_is_asked_the_same_and_test_prompts_stay() -> None:
     assert not set(regimes[0].texts) & set(regimes[0].test)
 
 
-def test_a_difference_is_paired_and_bounded() -> None:
+def test_a_difference_is_paired_and_its_interval_knows_the_draws() -> None:
     right, beside = np.array([1.0] * 90 + [0.0] * 10), np.array([1.0] * 80 + [0.0] * 20)
-    low, difference, high = bound_difference(right, beside)
-    assert difference == 10.0 and 0 < low < 10 < high
-    assert bound_difference(right, right) == (0.0, 0.0, 0.0)
+    once = estimate_mean(100 * (right - beside)[None])
+    assert once.value == pytest.approx(10) and 0 < once.interval[0] < 10 < once.interval[1] and once.p_value < 0.01
+    same = estimate_mean(np.zeros((3, 5)))
+    assert (same.value, same.interval, same.p_value) == (0.0, (0.0, 0.0), 1.0)
+    alike = estimate_mean(np.stack([100 * (right - beside)] * 3))
+    moved = estimate_mean(np.stack([100 * (right - beside) + shift for shift in (-9.0, 0.0, 9.0)]))
+    assert alike.value == moved.value and alike.p_value < 0.01 < moved.p_value  # prompts agree, draws do not
     assert auroc([0.9, 0.8], [0.1, 0.2]) == 1.0 and auroc([0.5], [0.5]) == 0.5
 
 
@@ -69,6 +79,7 @@ def test_what_was_not_asked_anew_stays_in_the_file() -> None:
             {"name": "SetFit, MiniLM", "packages": 2, "answered_on": "a"},
         ],
         "rows": [{"router": "SetFit, MiniLM", "accuracy": 1.0}, {"router": "ir3de", "accuracy": 2.0}],
+        "measures": "what was measured then",
     }
     new = {
         "circumstances": {"date": "now"},
@@ -87,15 +98,20 @@ def test_what_was_not_asked_anew_stays_in_the_file() -> None:
     ]
     assert [(row["router"], row["accuracy"]) for row in merged["rows"]] == [("ir3de", 3.0), ("SetFit, MiniLM", 1.0)]
     assert merged["circumstances"] == {"date": "now"}
+    assert merged["measures"] == "what was measured then"  # a part of today makes the others no younger
     timed = {**new, "alternatives": [{"name": "ir3de", "packages": 4, "answered_on": None}], "rows": []}
     merged = merge(before, timed)  # times alone: accuracies, and where prompts were answered, stay
     assert merged["alternatives"][0] == {"name": "ir3de", "packages": 4, "answered_on": "a"}
     assert sorted(merged["rows"], key=str) == sorted(before["rows"], key=str)
+    assert merged["measures"] == "what was measured then"
+    assert merge({**before, "measures": None}, timed)["measures"] is None
+    everything = {**new, "alternatives": before["alternatives"], "rows": before["rows"]}
+    assert "measures" not in merge(before, everything)  # nothing of then stays: the command says what it measured
 
 
 def test_abstentions_are_wrong_and_missing_answers_leave_their_set_out() -> None:
     regime = Regime("demo", None, 0, ["a"], ["x"], ["p", "q"], ["x", "y"], ["z"])
-    answer = {"said": ["x", None], "sure": [0.9, 0.1], "strange_sure": [0.5], "fit_s": 1.0}
+    answer = {"said": ["x", None], "sure": [0.9, 0.1], "strange_sure": [0.5]}
     (row,) = tabulate(ALTERNATIVES[0], [regime], [answer], [])
     assert (row.accuracy, row.strange) == (50.0, 50.0)
     assert not list(tabulate(ALTERNATIVES[0], [regime], [None], []))
@@ -161,12 +177,146 @@ def test_a_setting_is_chosen_on_prompts_that_its_fit_did_not_see() -> None:
     assert measuring.choose((1, 2), ["x"], ["a"], lambda *_: 0) == 1
 
 
+def _difference(points: float, p_value: float) -> dict[str, Any]:
+    p_values = {"p_value": p_value, "p_value_of_these_draws": p_value}
+    return {"points": points, "interval": (points - 1, points + 1), **p_values}
+
+
+def _row(router: str, points: float, p_value: float) -> dict[str, Any]:
+    against = {"ir3de": _difference(points, p_value)}
+    return {
+        "data": "banking77",
+        "prompts": 8,
+        "router": router,
+        "accuracy": 50.0,
+        "interval": (49.0, 51.0),
+        "against": against,
+    }
+
+
 def test_a_rival_is_bold_where_it_is_better_than_all_of_ours_that_cost_no_more() -> None:
-    ours = [{"name": "ir3de"}, {"name": "ir3de, second opinion", "runs_encoder": True}]
-    plain, encoder = {"name": "words", "runs_encoder": False}, {"name": "MiniLM", "runs_encoder": True}
-    document = {"alternatives": [*ours, plain, encoder]}
-    row = {"against": {"ir3de": (1.0, 2.0, 3.0), "ir3de, second opinion": (-1.0, 0.0, 1.0)}}
-    assert is_better(row, plain, document)
-    assert not is_better(row, encoder, document)
-    assert is_better({"against": dict.fromkeys(row["against"], (0.1, 1.0, 2.0))}, encoder, document)
-    assert not is_better(row, ours[0], document)
+    names = {"ir3de": False, "ir3de, second opinion": True, "words": False, "MiniLM": True}
+    facts = [{"name": name, "runs_encoder": runs} for name, runs in names.items()]
+    words, encoder = _row("words", 2.0, 0.001), _row("MiniLM", 2.0, 0.001)
+    for row in (words, encoder):
+        row["against"]["ir3de, second opinion"] = _difference(-1.0, 0.05)
+    document = {"alternatives": facts, "rows": [words, encoder]}
+    assert find_better(document, 8) == {("words", "banking77"): "surely"} and not find_better(document, None)
+    assert accuracy_cells(document, "words", 8)[0] == "**50.0** ± 1.0"
+    assert accuracy_cells(document, "MiniLM", 8) == ["50.0 ± 1.0", "not run", "not run", "not run"]
+    encoder["against"]["ir3de, second opinion"] = _difference(1.0, 0.001)
+    assert find_better(document, 8) == {("words", "banking77"): "surely", ("MiniLM", "banking77"): "surely"}
+
+
+def test_one_of_many_cells_is_not_bold_for_being_one_of_many() -> None:
+    facts = [{"name": name, "runs_encoder": False} for name in ("ir3de", "a", "b", "c")]
+    rows = [_row("a", 2.0, 0.03), _row("b", 0.1, 0.9), _row("c", -3.0, 0.0001)]
+    found = find_better({"alternatives": facts, "rows": rows}, 8)
+    assert found == {("a", "banking77"): "perhaps"}  # 0.03, and one of three cells
+    assert find_better({"alternatives": facts, "rows": rows[:1]}, 8) == {("a", "banking77"): "surely"}
+    assert better({"alternatives": facts, "rows": rows}) == ["No figure is marked."]  # of a router without a reason
+    alone = {**rows[0], "against": {}}
+    assert not find_better({"alternatives": facts, "rows": [alone]}, 8)  # nothing of ours to compare with
+
+
+def test_setfit_of_an_earlier_run_stands_beside_the_others() -> None:
+    own = {**_row("ir3de", 0.0, 1.0), "tested": 1000}
+    document = {"alternatives": [{"name": "ir3de", "runs_encoder": False}], "rows": [own]}
+    kept = {
+        "data": "banking77",
+        "prompts": 8,
+        "router": SETFIT,
+        "accuracy": 80.0,
+        "low": 1.0,
+        "difference": 2.0,
+        "high": 3.0,
+    }
+    earlier = {"alternatives": [{"name": SETFIT}, {"name": "ir3de"}], "rows": [kept, {**kept, "router": "ir3de"}]}
+    both = add_earlier(document, earlier)
+    assert [one["name"] for one in both["alternatives"]] == ["ir3de", EARLIER]
+    assert accuracy_cells(both, EARLIER, 8)[0] == "**80.0** ± 2.5"  # 1.96 · √(80 · 20 / 1000)
+    (told,) = better(both)
+    assert told.startswith(
+        f"- **{EARLIER}**: surely with 8 prompts an expert on banking77 by 30.0 points. The reason: it"
+    )
+    close = {**earlier, "rows": [{**kept, "accuracy": 51.0}]}
+    assert accuracy_cells(add_earlier(document, close), EARLIER, 8)[0] == "51.0 ± 3.1"
+
+
+def test_answers_of_other_requests_or_of_other_code_are_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("measuring.py", "use_counting.py"):
+        (tmp_path / name).write_text("", encoding="utf-8")
+    script = tmp_path / "use_counting.py"
+    code = "import sys, pathlib\npathlib.Path(sys.argv[2]).write_text('{\"answers\": [%d]}')\n"
+    monkeypatch.setattr("ir3de_lab.benchmarks.alternatives._SCRIPTS", tmp_path)
+    one = Alternative("counting", "use_counting.py", ("somebody",))
+    here, asked, kept = Environment(Path(sys.executable), 0, 0.0, {}), tmp_path / "asked.json", tmp_path / "kept.json"
+
+    def answer(request: str, number: int) -> int:
+        script.write_text(code % number, encoding="utf-8")
+        write_requests(asked, [{"texts": [request]}], "")
+        found: int = ask(one, here, asked, kept)["answers"][0]
+        return found
+
+    assert answer("a", 1) == 1 and answer("a", 2) == 2  # other code
+    script.write_text("raise SystemExit(1)  # not run\n", encoding="utf-8")
+    with pytest.raises(InputError, match="ended with 1"):
+        ask(one, here, asked, kept)
+    script.write_text("# with a comment\n" + code % 2, encoding="utf-8")
+    assert find_answers(one, asked, kept) == ask(one, here, asked, kept)
+    write_requests(asked, [{"texts": ["b"]}], "")
+    assert find_answers(one, asked, kept) is None
+
+
+def test_parts_are_answered_apart_and_long_sets_are_not_shown_to_encoders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = part_regimes(list(make_regimes(MATERIAL, [OTHER])))
+    assert {name: len(some) for name, some in parts.items()} == {"demo-all": 1, "demo-few": 6}
+    for name, some in parts.items():
+        write_requests(tmp_path / f"{name}.json", [one.to_request() for one in some], "")
+    code = """import sys, json, pathlib
+asked = json.loads(pathlib.Path(sys.argv[1]).read_text())["requests"]
+answer = {"machine": "here", "answers": [len(one["texts"]) for one in asked]}
+pathlib.Path(sys.argv[2]).write_text(json.dumps(answer))"""
+    monkeypatch.setattr("ir3de_lab.benchmarks.alternatives._SCRIPTS", tmp_path)
+    monkeypatch.setattr("ir3de_lab.benchmarks.alternatives.MOST_ENCODED", 50)
+    (tmp_path / "measuring.py").write_text("", encoding="utf-8")
+    (tmp_path / "use_counting.py").write_text(code, encoding="utf-8")
+    plain = Alternative("counting", "use_counting.py", ("somebody",))
+    encoder = Alternative("encoder", "use_counting.py", ("somebody",), ("--encoder",), encoder=True)
+    here = Environment(Path(sys.executable), 0, 0.0, {})
+    few = [*[FEW * len(TRAIN)] * 3, *[SIX * len(TRAIN)] * 3]
+
+    def told(one: Alternative, environment: Environment | None) -> Any:
+        return ask_parts(one, environment, parts, tmp_path)
+
+    assert told(plain, None) == ([None] * 7, None)  # nothing is kept yet
+    assert told(plain, here) == ([20 * len(TRAIN), *few], "here")
+    assert told(encoder, here) == ([None, *few], "here")
+    (tmp_path / "use_counting-demo-all.json").unlink()
+    assert told(plain, None) == ([None, *few], "here")
+
+
+def test_a_vector_is_computed_once_and_found_by_the_next_router(tmp_path: Path) -> None:
+    asked: list[list[str]] = []
+
+    def encode(texts: list[str]) -> list[list[float]]:
+        asked.append(texts)
+        return [[float(len(text)), 1.0] for text in texts]
+
+    place = tmp_path / "vectors.npz"
+    memory = measuring.Memory(encode, place)
+    assert memory(["ab", "", "ab"]).tolist() == [[2.0, 1.0], [0.0, 1.0], [2.0, 1.0]]
+    memory.save()
+    assert measuring.Memory(encode, place)(["ab", "ü\0"]).tolist() == [[2.0, 1.0], [2.0, 1.0]]
+    assert asked == [["ab", ""], ["ü\0"]]
+
+
+def test_the_nearest_come_first() -> None:
+    vectors, labels = np.eye(3), ["x", "y", "z"]
+    found: Any = measuring.find_nearest(np.array([0.1, 0.9, 0.3]), vectors, labels, 2)
+    assert found == [("y", pytest.approx(0.9)), ("z", pytest.approx(0.3))]
+    assert len(measuring.find_nearest(vectors[0], vectors, labels, 20)) == 3

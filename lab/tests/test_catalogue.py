@@ -149,6 +149,15 @@ def test_a_command_records_what_it_measures(tmp_path: Path) -> None:
     assert [one.state for one in find_standings(tmp_path)] == [FRESH]
 
 
+def test_figures_that_hold_parts_of_an_older_run_stay_as_old_as_these(tmp_path: Path) -> None:
+    @click.command(name="languages")
+    def measure() -> None:
+        keep(tmp_path / "languages.json", {"figures": [], "measures": None})
+
+    assert CliRunner().invoke(measure).exit_code == 0
+    assert [one.state for one in find_standings(tmp_path)] == [UNKNOWN]
+
+
 def _results(folder: Path, **documents: Any) -> Path:
     for name, document in documents.items():
         (folder / f"{name}.json").write_text(json.dumps(document))

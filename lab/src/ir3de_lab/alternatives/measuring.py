@@ -39,7 +39,8 @@ class Alternative(Protocol):
     def route(self, text: str) -> tuple[str | None, float]:
         """The expert of one prompt, or None if the router abstains, and how sure the router is."""
 
-    # a router that takes many prompts at once may have `route_many(texts)` as well
+    # a router that takes many prompts at once may have `route_many(texts)` as well; one that runs a sentence encoder
+    # has `encode(texts)`, by which all of its vectors come, and `vectors`, the name of the encoder
 
 
 class WithUnlabelled:
@@ -72,13 +73,53 @@ def main(alternative: Alternative) -> None:
     begun = time.perf_counter()
     alternative.load(given["model"])
     loaded = time.perf_counter() - begun
+    memory = _remember(alternative, answers) if not any(one.get("timed") for one in given["requests"]) else None
     answered = []
     for place, request in enumerate(given["requests"], 1):
         answered.append(answer(alternative, request))
+        if memory:
+            memory.save()
         sys.stderr.write(f"{place} of {len(given['requests'])}: {time.perf_counter() - begun:.0f} s\n")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     document = {"load_s": round(loaded, 3), "peak_mb": round(peak), "machine": describe_machine(), "answers": answered}
     answers.write_text(json.dumps(document), encoding="utf-8")
+
+
+class Memory:
+    """Computes the vector of a text once: the sets are the same for all routers. Times are taken without it.
+
+    It is kept in a file, where the next router with the same encoder finds it.
+    """
+
+    def __init__(self, encode: Callable[[list[str]], Any], place: Path) -> None:
+        import numpy as np  # wherever there is an encoder
+
+        self._numpy: Any = np
+        self._encode, self._place = encode, place
+        self._known: dict[str, Any] = {}
+        if place.is_file():
+            with np.load(place) as kept:
+                self._known = dict(zip(json.loads(kept["texts"].tobytes()), kept["vectors"], strict=True))
+
+    def __call__(self, texts: list[str]) -> Any:
+        new = [text for text in dict.fromkeys(texts) if text not in self._known]
+        if new:
+            self._known.update(zip(new, self._numpy.asarray(self._encode(new), self._numpy.float32), strict=True))
+        return self._numpy.stack([self._known[text] for text in texts])
+
+    def save(self) -> None:
+        if not self._known:
+            return
+        texts = self._numpy.frombuffer(json.dumps(list(self._known)).encode(), dtype=self._numpy.uint8)
+        self._numpy.savez(self._place, texts=texts, vectors=self._numpy.stack(list(self._known.values())))
+
+
+def _remember(alternative: Any, answers: Path) -> Memory | None:
+    if not hasattr(alternative, "encode"):
+        return None
+    memory = Memory(alternative.encode, answers.with_name(f"vectors-{alternative.vectors}.npz"))
+    alternative.encode = memory
+    return memory
 
 
 def find_device() -> str:
@@ -148,6 +189,14 @@ def choose(settings: Sequence[S], texts: list[str], labels: list[str], rate: Cal
                 total += rate(setting, (inside, outside))
         totals.append(total)
     return settings[totals.index(max(totals))]
+
+
+def find_nearest(vector: Any, vectors: Any, labels: Sequence[str], count: int) -> list[tuple[str, float]]:
+    """The labels of the nearest prompts with their similarities, the nearest first: unit vectors, as numpy arrays."""
+    near = vectors @ vector
+    count = min(count, len(near))
+    places = (-near).argpartition(count - 1)[:count]
+    return [(str(labels[place]), float(near[place])) for place in places[(-near[places]).argsort()]]
 
 
 def _route_all(alternative: Alternative, texts: list[str]) -> tuple[list[str | None], list[float]]:

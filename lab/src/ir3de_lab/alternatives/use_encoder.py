@@ -11,11 +11,16 @@ from typing import Any
 import measuring
 
 NEAREST = (1, 3, 5, 10, 20)
+MOST = max(NEAREST)
 STRENGTHS = (1.0, 10.0, 100.0)
+
+Near = list[tuple[str, float]]  # a prompt's label and its similarity
 
 
 class Nearest:
     """The nearest training prompts vote, each by its similarity."""
+
+    vectors = "sentence-transformers"
 
     def load(self, model: str) -> None:
         import numpy as np
@@ -29,14 +34,17 @@ class Nearest:
 
     def fit(self, texts: list[str], labels: list[str]) -> None:
         self._vectors, self._labels = self.encode(texts), self._numpy.array(labels)
-        whole = self._vectors, self._labels
+        found: dict[int, list[Near]] = {}  # by the first place of a fold: the same neighbours serve every setting
 
         def rate(nearest: int, split: measuring.Split) -> int:
             inside, outside = split
-            return sum(
-                self._vote(whole[0][place], whole[0][inside], whole[1][inside], nearest)[0] == labels[place]
-                for place in outside
-            )
+            if outside[0] not in found:
+                known, names = self._vectors[inside], self._labels[inside]
+                found[outside[0]] = [
+                    measuring.find_nearest(self._vectors[place], known, names, MOST) for place in outside
+                ]
+            votes = (vote(near, nearest)[0] for near in found[outside[0]])
+            return sum(said == labels[place] for said, place in zip(votes, outside, strict=True))
 
         self._nearest = measuring.choose(NEAREST, texts, labels, rate)
 
@@ -48,16 +56,18 @@ class Nearest:
         return self.route_many([text])[0]
 
     def route_many(self, texts: list[str]) -> list[tuple[str | None, float]]:
-        return [self._vote(vector, self._vectors, self._labels, self._nearest) for vector in self.encode(texts)]
+        vectors = self.encode(texts)
+        found = (measuring.find_nearest(vector, self._vectors, self._labels, self._nearest) for vector in vectors)
+        return [vote(near, self._nearest) for near in found]
 
-    def _vote(self, vector: Any, vectors: Any, labels: Any, nearest: int) -> tuple[str | None, float]:
-        near = vectors @ vector
-        count = min(nearest, len(near) - 1)
-        votes: dict[str, float] = {}
-        for place in self._numpy.argpartition(-near, count)[:nearest]:
-            votes[str(labels[place])] = votes.get(str(labels[place]), 0.0) + float(near[place])
-        best = max(votes, key=votes.__getitem__)
-        return best, votes[best] / nearest
+
+def vote(near: Near, nearest: int) -> tuple[str | None, float]:
+    """The label with the largest sum of similarities among the first, and its share."""
+    votes: dict[str, float] = {}
+    for label, similarity in near[:nearest]:
+        votes[label] = votes.get(label, 0.0) + similarity
+    best = max(votes, key=votes.__getitem__)
+    return best, votes[best] / nearest
 
 
 class Linear(measuring.Refitted, Nearest):

@@ -10,6 +10,7 @@ import measuring
 
 PREFIX = "__label__"
 RATE = 1.0
+BUCKETS, FOLD_BUCKETS = 2_000_000, 200_000  # for pairs of words: fastText's own number, and one for fits on folds
 SETTINGS = tuple((epochs, words) for epochs in (25, 5, 100) for words in (2, 1))  # epochs, and words in a row
 
 
@@ -27,18 +28,19 @@ class FastText(measuring.Refitted):
 
         def rate(setting: tuple[int, int], split: measuring.Split) -> int:
             inside, outside = split
-            model = self._train([lines[place] for place in inside], setting)
+            model = self._train([lines[place] for place in inside], setting, FOLD_BUCKETS)
             return sum(self._ask(model, texts[place])[0] == labels[place] for place in outside)
 
-        self._model = self._train(lines, measuring.choose(SETTINGS, texts, labels, rate))
+        self._model = self._train(lines, measuring.choose(SETTINGS, texts, labels, rate), BUCKETS)
 
-    def _train(self, lines: list[str], setting: tuple[int, int]) -> Any:
+    def _train(self, lines: list[str], setting: tuple[int, int], buckets: int) -> Any:
         epochs, words = setting
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "train.txt")
             path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+            # with one thread the same prompts make the same model every time
             return self._module.train_supervised(
-                str(path), lr=RATE, epoch=epochs, wordNgrams=words, thread=2, verbose=0
+                str(path), lr=RATE, epoch=epochs, wordNgrams=words, bucket=buckets, thread=1, verbose=0
             )
 
     def route(self, text: str) -> tuple[str | None, float]:

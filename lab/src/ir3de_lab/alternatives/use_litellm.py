@@ -12,21 +12,20 @@ NOBODY = "nobody"  # the model for prompts without a route
 
 
 class AutoRouter(measuring.Refitted):
+    vectors = "sentence-transformers"
+
     def load(self, model: str) -> None:
         import litellm
         from litellm import CustomLLM
         from litellm.types.utils import Embedding, EmbeddingResponse
         from sentence_transformers import SentenceTransformer
 
-        encoder = SentenceTransformer(model, device=measuring.find_device())
+        self._encoder = SentenceTransformer(model, device=measuring.find_device())
         self._at_hand: dict[str, Any] = {}
-
-        def encode(texts: list[str]) -> Any:
-            return encoder.encode(texts, normalize_embeddings=True, batch_size=64, show_progress_bar=False)
 
         def embed(texts: list[str]) -> Any:
             here = self._at_hand
-            vectors = [here[text] for text in texts] if all(text in here for text in texts) else encode(texts)
+            vectors = [here[text] for text in texts] if all(text in here for text in texts) else self.encode(texts)
             data = [Embedding(embedding=row.tolist(), index=i, object="embedding") for i, row in enumerate(vectors)]
             return EmbeddingResponse(model=model, data=data)
 
@@ -41,8 +40,10 @@ class AutoRouter(measuring.Refitted):
         litellm.utils.custom_llm_setup()
         litellm.suppress_debug_info = True
         self._module: Any = litellm
-        self._encode = encode
         self._loop = asyncio.new_event_loop()
+
+    def encode(self, texts: list[str]) -> Any:
+        return self._encoder.encode(texts, normalize_embeddings=True, batch_size=64, show_progress_bar=False)
 
     def fit(self, texts: list[str], labels: list[str]) -> None:
         self.keep(texts, labels)
@@ -69,7 +70,7 @@ class AutoRouter(measuring.Refitted):
 
     def route_many(self, texts: list[str]) -> list[tuple[str | None, float]]:
         """Encode all prompts at once, and then route one after the other."""
-        self._at_hand = dict(zip(texts, self._encode(texts), strict=True))
+        self._at_hand = dict(zip(texts, self.encode(texts), strict=True))
         routed = [self.route(text) for text in texts]
         self._at_hand = {}
         return routed

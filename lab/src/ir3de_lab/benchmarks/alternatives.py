@@ -6,23 +6,27 @@ megabytes can be counted. The files in `ir3de_lab.alternatives` run there.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from ir3de.errors import InputError
 from ir3de_lab import alternatives
 from ir3de_lab.benchmarks.defaults import Material, Texts, draw_few, read_material
 from ir3de_lab.benchmarks.protocol import prompt_hash
+from ir3de_lab.catalogue.entries import benchmarks
+from ir3de_lab.catalogue.sources import digest_source, strip_code
+from ir3de_lab.catalogue.staleness import MEASURES
 
+MOST_ENCODED = 10_000  # training prompts of a set: with more, routers that run an encoder are not asked
 MOST_TRAINING = 1_000  # prompts of an expert
 MOST_TEST = 1_000  # prompts of a set
 MOST_STRANGE = 500  # prompts of other sets
@@ -30,9 +34,9 @@ MOST_TIMED = 200
 SIX, FEW = 6, 8  # prompts of an expert, in the other regimes
 DRAWS = 3
 MOST_UNLABELLED = 2_000  # prompts without labels, of those that were not drawn
-RESAMPLES = 2_000
 ENCODER_MB = 91  # of all-MiniLM-L6-v2, beside the packages
 TIME_LIMIT_S = 3_600
+ASKED = "asked"  # the field of a file of answers with the digest of what they depend on
 TIMES = ("fit_s", "fit_cpu_s", "add_s", "add_cpu_s", "route_us", "route_cpu_us")
 
 _NOT_COUNTED = frozenset({"pip", "setuptools", "wheel"})
@@ -52,6 +56,10 @@ class Alternative:
     explains: str = "no"
     abstains: str = "no"
     adds: str = "fitted again"
+
+    @property
+    def is_own(self) -> bool:
+        return not self.requirements
 
     @property
     def key(self) -> str:
@@ -125,23 +133,6 @@ class Regime:
         """Fewer prompts to route, one at a time, and an expert to add."""
         few = {"test": self.test[:MOST_TIMED], "strange": self.strange[:1]}
         return {**self.to_request(), **few, "new": self.labels[-1], "timed": True}
-
-
-@dataclass(frozen=True)
-class AlternativeRow:
-    """One alternative on one set, with all prompts or with few: means over the draws."""
-
-    data: str
-    prompts: int | None
-    router: str
-    accuracy: float  # percent
-    against: dict[str, tuple[float, float, float]]  # by router of ours: the difference in points, between its bounds
-    strange: float | None  # AUROC, percent: how well confidence tells prompts of other sets
-    fit_s: float  # on the machine that answered
-    right: list[float] = field(repr=False)  # by test prompt: the share of the draws that had it right
-
-    def to_dict(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "right"}
 
 
 def prepare_environment(
@@ -223,9 +214,12 @@ def read_regimes(data: Path, only: Sequence[str]) -> list[Regime]:
 
 
 def describe(
-    alternative: Alternative, environment: Environment, found: Mapping[str, Any] | None, timed: Mapping[str, Any] | None
+    alternative: Alternative,
+    environment: Environment,
+    machine: Mapping[str, Any] | None,
+    timed: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
-    """What can be said of an alternative apart from its answers; `timed` is how long it took, if that was measured."""
+    """What can be said of an alternative apart from its answers: by which machine, and `timed` if times were taken."""
     times = {name: round(timed["answers"][0][name], 4) for name in TIMES} if timed else None
     packages = [one.split("[")[0] for one in alternative.requirements] or ["ir3de"]
     return {
@@ -239,7 +233,7 @@ def describe(
         "explains": alternative.explains,
         "abstains": alternative.abstains,
         "adds": alternative.adds,
-        "answered_on": found and found["machine"],
+        "answered_on": machine,
         "times": timed and {**(times or {}), "load_s": timed["load_s"], "peak_mb": timed["peak_mb"]},
         "timed_on": timed and timed["machine"],
     }
@@ -252,48 +246,77 @@ def write_requests(path: Path, requests: Sequence[Mapping[str, Any]], model: str
 
 
 def ask(alternative: Alternative, environment: Environment, requests: Path, answers: Path) -> dict[str, Any]:
-    """Run the alternative's file in its environment, unless its answers are there already."""
-    if not answers.exists():
-        script = str(_SCRIPTS / alternative.script)
-        _run([str(environment.python), script, str(requests), str(answers), *alternative.arguments])
-    found: dict[str, Any] = json.loads(answers.read_text(encoding="utf-8"))
+    """Run the alternative's file in its environment, unless its answers to these requests are there already.
+
+    Answers of an earlier version of the file, or of IR3DE, are asked for again.
+    """
+    if (kept := find_answers(alternative, requests, answers)) is not None:
+        return kept
+    asked = _digest_asked(alternative, requests)
+    script = str(_SCRIPTS / alternative.script)
+    _run([str(environment.python), script, str(requests), str(answers), *alternative.arguments])
+    found = {**json.loads(answers.read_text(encoding="utf-8")), ASKED: asked}
+    answers.write_text(json.dumps(found), encoding="utf-8")
     return found
 
 
-def tabulate(
-    alternative: Alternative,
-    regimes: Sequence[Regime],
-    answers: Sequence[Mapping[str, Any] | None],
-    own: Sequence[AlternativeRow],
-) -> Iterator[AlternativeRow]:
-    """One row for each set and number of prompts; `own` are the rows of IR3DE on the same prompts, if they are there.
+def part_regimes(regimes: Sequence[Regime]) -> dict[str, list[Regime]]:
+    """What is asked and kept together: of each set the fit with all prompts, and those with few."""
+    parts: dict[str, list[Regime]] = {}
+    for regime in regimes:
+        parts.setdefault(f"{regime.data}-{'few' if regime.prompts else 'all'}", []).append(regime)
+    return parts
 
-    An answer may be missing (None): then its set is left out.
+
+def ask_parts(
+    alternative: Alternative, environment: Environment | None, parts: Mapping[str, Sequence[Regime]], folder: Path
+) -> tuple[list[dict[str, Any] | None], dict[str, Any] | None]:
+    """The answers to every regime, in order, and the machine that answered; without an environment, those kept.
+
+    An answer is None where none is kept, or where a set has too many prompts for a router that runs an encoder.
     """
-    groups: dict[tuple[str, int | None], list[tuple[Regime, Mapping[str, Any]]]] = {}
-    for regime, answer in zip(regimes, answers, strict=True):
-        if answer is not None:
-            groups.setdefault((regime.data, regime.prompts), []).append((regime, answer))
-    for (data, prompts), some in groups.items():
-        right = np.mean([_compare(regime.truth, answer["said"]) for regime, answer in some], axis=0)
-        beside = {row.router: row.right for row in own if (row.data, row.prompts) == (data, prompts)}
-        first = some[0][1]
-        yield AlternativeRow(
-            data,
-            prompts,
-            alternative.name,
-            round(100 * float(right.mean()), 2),
-            {name: bound_difference(right, np.asarray(theirs)) for name, theirs in beside.items()},
-            round(100 * float(np.mean([auroc(answer["sure"], answer["strange_sure"]) for _, answer in some])), 1),
-            round(first["fit_s"], 3),
-            right.tolist(),
-        )
+    answers: list[dict[str, Any] | None] = []
+    machine = None
+    for name, regimes in parts.items():
+        requests, kept = folder / f"{name}.json", folder / f"{alternative.key}-{name}.json"
+        found = None
+        if not alternative.encoder or max(len(one.texts) for one in regimes) <= MOST_ENCODED:
+            find = find_answers if environment is None else partial(ask, environment=environment)
+            found = find(alternative, requests=requests, answers=kept)
+        answers += found["answers"] if found else [None] * len(regimes)
+        machine = found["machine"] if found else machine
+    return answers, machine
+
+
+def find_answers(alternative: Alternative, requests: Path, answers: Path) -> dict[str, Any] | None:
+    """The answers that are kept, if they are answers to these requests by the code of today."""
+    kept: dict[str, Any] = json.loads(answers.read_text(encoding="utf-8")) if answers.exists() else {}
+    return kept if kept.get(ASKED) == _digest_asked(alternative, requests) else None
+
+
+def _digest_asked(alternative: Alternative, requests: Path) -> str:
+    """What answers depend on: the requests, the files that run, and IR3DE where it is IR3DE that answers."""
+    parts = [
+        requests.read_bytes(),
+        *(
+            strip_code((_SCRIPTS / one).read_text(encoding="utf-8")).encode()
+            for one in ("measuring.py", alternative.script)
+        ),
+    ]
+    if alternative.is_own:
+        parts += [
+            f"{name} {digest_source(name)}".encode()
+            for name in benchmarks()["alternatives"].sources
+            if name.startswith("ir3de.")
+        ]
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()
 
 
 def merge(before: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     """What an earlier run found of the alternatives that the new one did not ask, beside what the new one found.
 
-    Where the new one took times alone, the earlier answers stay.
+    Where the new one took times alone, the earlier answers stay. As long as anything of the earlier run stays, so does
+    what that run recorded of the code that it measured: a new part makes no old one fresh.
     """
     old = {fact["name"]: fact for fact in before["alternatives"]}
     found = [
@@ -305,36 +328,13 @@ def merge(before: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     rows = [row for row in before["rows"] if row["router"] not in answered] + list(new["rows"])
     order = {alternative.name: place for place, alternative in enumerate(ALTERNATIVES)}
     last = len(order)  # of one that has another name by now
+    stays = len(facts) > len(found) or len(rows) > len(new["rows"])
     return {
+        **({MEASURES: before.get(MEASURES)} if stays else {}),
         "circumstances": new["circumstances"],
         "alternatives": sorted(facts, key=lambda fact: order.get(fact["name"], last)),
         "rows": sorted(rows, key=lambda row: order.get(row["router"], last)),
     }
-
-
-def bound_difference(right: np.ndarray[Any, Any], beside: np.ndarray[Any, Any]) -> tuple[float, float, float]:
-    """The difference of two shares of the same prompts in points, between its bounds: a paired bootstrap, 95 %."""
-    gaps = 100 * (right - beside)
-    random = np.random.default_rng(0)
-    means = gaps[random.integers(0, len(gaps), (RESAMPLES, len(gaps)))].mean(axis=1)
-    low, high = np.quantile(means, [0.025, 0.975])
-    return round(float(low), 2), round(float(gaps.mean()), 2), round(float(high), 2)
-
-
-def auroc(inside: Sequence[float], outside: Sequence[float]) -> float:
-    """How often a prompt of the set is surer than one of another set; a tie counts half.
-
-    >>> auroc([0.9, 0.8], [0.1, 0.8])
-    0.875
-    """
-    order = np.sort(np.asarray(outside))
-    given = np.asarray(inside)
-    below, upto = np.searchsorted(order, given, "left"), np.searchsorted(order, given, "right")
-    return float((below + upto).mean() / 2 / len(order))
-
-
-def _compare(truth: Sequence[str], said: Sequence[str | None]) -> np.ndarray[Any, Any]:
-    return np.array([label == found for label, found in zip(truth, said, strict=True)], float)
 
 
 def _pairs(texts: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ir3de.cli.plugins import Output, heading, output_options, table
-from ir3de.errors import InputError
 from ir3de_lab.cli.shared import keep, number, save_option
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ir3de_lab.benchmarks.alternatives import AlternativeRow
+    from ir3de_lab.benchmarks.alternative_rows import AlternativeRow
 
 SETS = ("banking77", "stackoverflow20", "trec_qc", "reasoning")
 
@@ -65,6 +64,7 @@ torch_option = click.option(
 @click.option(
     "--only-times", is_flag=True, help="Take times alone; the accuracies in the file of --save stay as they are."
 )
+@click.option("--kept", is_flag=True, help="Ask for no accuracies: show the answers that are kept, and leave gaps.")
 @torch_option
 @click.option(
     "--source",
@@ -84,6 +84,7 @@ def alternatives(
     answers: Path,
     untimed: Sequence[str],
     only_times: bool,
+    kept: bool,
     torch: str,
     source: Path,
     save: Path | None,
@@ -95,15 +96,19 @@ def alternatives(
     expert), and with 8 and 6 an expert, drawn three times; a router that learns from prompts without labels gets 2,000
     of those that were not drawn. The main setting of each is chosen on folds of the training prompts.
 
-    `requests.json` in the folder of answers can be carried to another machine and answered there, by `python use_….py
-    requests.json ANSWERS`. Times are taken here, on the first set with 8 prompts an expert: the fit, an expert added,
-    prompts routed one at a time. Where some are named with --router, what the file of --save has of the others stays
-    in it. --only-times leaves out the accuracies.
+    Each set is answered in two parts, such as `banking77-few.json` in the folder of answers. A part can be carried to
+    another machine and answered there, by `python use_….py PART ANSWERS`. Routers that run an encoder are not asked for
+    all prompts where these are more than 10,000.
+
+    Times are taken here, on the first set with 8 prompts an expert: the fit, an expert added, prompts routed one at a
+    time. Where some are named with --router, what the file of --save has of the others stays in it, and with it what
+    the file says of the code that was measured. --only-times leaves out the accuracies.
 
     \b
     Example:
       ir3de bench alternatives --data suites/ --encoder models/all-MiniLM-L6-v2 --environments envs --answers answers
     """
+    from ir3de_lab.benchmarks import alternative_rows
     from ir3de_lab.benchmarks import alternatives as bench
     from ir3de_lab.benchmarks.measurement import circumstances
 
@@ -114,30 +119,32 @@ def alternatives(
     answers.mkdir(parents=True, exist_ok=True)
     with out.spinner("reading prompts"):
         regimes = bench.read_regimes(data, only)
-        requests, timing = answers / "requests.json", answers / "times.json"
-        bench.write_requests(requests, [regime.to_request() for regime in regimes], str(encoder or ""))
+        parts, timing = bench.part_regimes(regimes), answers / "times.json"
+        for name, part in parts.items():
+            bench.write_requests(answers / f"{name}.json", [regime.to_request() for regime in part], str(encoder or ""))
         timed = next(regime for regime in regimes if regime.prompts == bench.FEW)
         bench.write_requests(timing, [timed.to_timed_request()], str(encoder or ""))
     rows: list[AlternativeRow] = []
+    own: list[AlternativeRow] = []
+    for one in bench.ALTERNATIVES:  # ours stand beside the others even where they are not asked for
+        if one.is_own and one not in wanted:
+            own += alternative_rows.tabulate(one, regimes, bench.ask_parts(one, None, parts, answers)[0], own)
     facts: list[dict[str, Any]] = []
     for one in wanted:
         with out.spinner(f"installing {one.name}"):
             environment = bench.prepare_environment(environments, one, {"torch": torch}, source)
         with out.spinner(f"asking {one.name}"):
-            found = None if only_times else bench.ask(one, environment, requests, answers / f"{one.key}.json")
+            asked = None if kept else environment
+            found, machine = ([], None) if only_times else bench.ask_parts(one, asked, parts, answers)
             times = (
                 bench.ask(one, environment, timing, answers / f"{one.key}-times.json")
                 if one.key not in untimed
                 else None
             )
-        facts.append(bench.describe(one, environment, found, times))
-        if found is None:
-            continue
-        if len(found["answers"]) != len(regimes):
-            raise InputError(
-                f"{answers / one.key}.json has {len(found['answers'])} answers for {len(regimes)} requests: remove it"
-            )
-        rows += bench.tabulate(one, regimes, found["answers"], [row for row in rows if row.router.startswith("ir3de")])
+        facts.append(bench.describe(one, environment, machine, times))
+        made = list(alternative_rows.tabulate(one, [] if only_times else regimes, found, own))
+        rows += made
+        own += made if one.is_own else []
     document = {
         "circumstances": circumstances(),
         "alternatives": facts,
@@ -168,7 +175,8 @@ def _table(rows: Sequence[AlternativeRow]) -> Table:
     right = ("accuracy, %", "against ir3de", "strangers, %")
     shown = table("set", "router", *right, right=right)
     for row in rows:
-        low, difference, high = row.against.get("ir3de", (0.0, 0.0, 0.0))
-        gap = "" if row.router == "ir3de" else f"{difference:+.1f} [{low:+.1f}, {high:+.1f}]"
+        gap = ""
+        if beside := row.against.get("ir3de"):
+            gap = "{points:+.1f} [{interval[0]:+.1f}, {interval[1]:+.1f}]".format(**beside)
         shown.add_row(row.data, row.router, f"{row.accuracy:.1f}", gap, f"{row.strange:.1f}")
     return shown

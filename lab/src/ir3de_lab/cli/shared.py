@@ -54,12 +54,13 @@ def accuracy_cells(rows: Sequence[Sequence[float | None]]) -> list[list[Text]]:
 
 
 def keep(path: Path | None, document: Mapping[str, Any], benchmark: str | None = None) -> None:
-    """Write the raw figures where they were asked for, with what they depend on."""
+    """Write the raw figures where they were asked for, with what they depend on, unless they say that themselves."""
     if path is not None:
         from ir3de_lab import files
         from ir3de_lab.catalogue.recording import record
 
-        files.write_json(path, {**document, **record(benchmark)})
+        recorded = {name: value for name, value in record(benchmark).items() if name not in document}
+        files.write_json(path, {**document, **recorded})
 
 
 def figures_table(figures: Sequence[Figure]) -> Table:
