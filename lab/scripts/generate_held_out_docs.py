@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ir3de_lab.benchmarks.held_out_tasks.comparing import Difference
 from ir3de_lab.benchmarks.held_out_tasks.expecting import OF_TASK, ORACLE, OURS, RANDOM, REGIMES, SINGLE
 from ir3de_lab.benchmarks.held_out_tasks.measuring import IN_NO_ORDER, ZERO, Row
-from ir3de_lab.benchmarks.held_out_tasks.verdicts import RIVALS, Sign, find_signs, judge
+from ir3de_lab.benchmarks.held_out_tasks.verdicts import RIVALS, Sign, judge, list_signs
+from ir3de_lab.experiments.resampling import Difference
 from pages import ROOT, raw, renewed, write_or_compare
 
 PAGE = ROOT / "docs" / "experiment-plan.md"
@@ -95,12 +95,15 @@ def _show_score(row: Row | None, sign: str) -> str:
 def _show(value: float | None, gap: Difference | None, sign: str) -> str:
     if value is None:
         return "–"
-    return f"{value:.1f}" if gap is None else f"{value:.1f} ({gap.low:+.1f} to {gap.high:+.1f}) {sign}".strip()
+    if gap is None:
+        return f"{value:.1f}"
+    low, high = gap.interval
+    return f"{value:.1f} ({low:+.1f} to {high:+.1f}) {sign}".strip()
 
 
 def main() -> int:
     documents = read_documents()
-    signs = find_signs({document["set"]: [Row.read(row) for row in document["rows"]] for document in documents})
+    signs = list_signs({document["set"]: [Row.read(row) for row in document["rows"]] for document in documents})
     parts = {
         "held_out_sizes": list_sizes(documents),
         "held_out_claims": list_claims(documents, signs),

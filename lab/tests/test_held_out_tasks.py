@@ -14,8 +14,8 @@ import pytest
 from ir3de.embedding import Embedding, Matrix
 from ir3de.errors import InputError
 from ir3de_lab.benchmarks.held_out_tasks import comparing, expecting, heads, measuring, sets, verdicts
-from ir3de_lab.benchmarks.held_out_tasks.comparing import Difference
 from ir3de_lab.benchmarks.held_out_tasks.measuring import Row
+from ir3de_lab.experiments.resampling import Difference
 
 WORDS = {
     "law": "contract landlord deposit void clause court lease tenant",
@@ -148,29 +148,46 @@ class TestHeads:
 
 
 class TestComparing:
+    def part(self, texts: list[str], tasks: list[str]) -> sets.Part:
+        return sets.Part(tuple(texts), np.array(tasks), np.zeros((len(texts), 2)))
+
     def test_every_task_keeps_its_weight(self) -> None:
-        tasks = np.array(["a"] * 3 + ["b"] * 7)
-        weights = np.concatenate(list(comparing.draw_weights(tasks, 300)))
-        assert weights[:, tasks == "a"].sum(axis=1) == pytest.approx(0.5)
-        assert weights.sum(axis=1) == pytest.approx(1.0)
-        assert len(weights) == 300
+        part = self.part([f"text {n}" for n in range(10)], ["a"] * 3 + ["b"] * 7)
+        left = list(comparing.leave_out(part))
+        assert [len(weights) for weights in left] == [3, 7]
+        for weights in left:
+            assert weights[:, part.tasks == "a"].sum(axis=1) == pytest.approx(0.5)
+            assert weights.sum(axis=1) == pytest.approx(1.0)
+
+    def test_prompts_with_the_same_text_are_left_out_together(self) -> None:
+        part = self.part(["why", "Why ", "how", "who"], ["a"] * 4)
+        (weights,) = comparing.leave_out(part)
+        assert weights.tolist() == pytest.approx(np.array([[0, 0, 3, 3], [2, 2, 0, 2], [2, 2, 2, 0]]) / 6)
+
+    def test_a_task_of_one_prompt_makes_nothing_sure(self) -> None:
+        part = self.part(["one", "two", "three"], ["a", "b", "b"])
+        _, (_, gap) = comparing.compare(part, 0, comparing.measure_means(np.array([[0.0, 1.0]] * 3)))
+        assert (gap.value, gap.interval) == (100.0, (-np.inf, np.inf))
 
     def test_differences(self) -> None:
         rng = np.random.default_rng(0)
-        tasks = np.array(["a", "b"] * 200)
-        columns = np.stack([np.zeros(400), np.full(400, 0.1), rng.normal(0.0, 1.0, 400)], axis=1)
-        none, sure, unsure = comparing.compare_means(tasks, columns)
-        assert (none.value, none.p) == (0.0, 1.0)
-        assert (sure.low, sure.high, sure.p) == pytest.approx((0.1, 0.1, 2 / 10_001))
-        assert unsure.low < 0 < unsure.high
-        assert unsure.high - unsure.low == pytest.approx(2 * 1.96 / 20, rel=0.1)
+        part = self.part([str(n) for n in range(400)], ["a", "b"] * 200)
+        columns = np.stack([np.zeros(400), np.zeros(400), np.full(400, 0.1), rng.normal(0.0, 1.0, 400)], axis=1)
+        values, (_, none, sure, unsure) = comparing.compare(part, 0, comparing.measure_means(columns))
+        assert values[2] == pytest.approx(10.0)
+        assert (none.value, none.p_value) == (0.0, 1.0)
+        assert (*sure.interval, sure.p_value) == pytest.approx((10.0, 10.0, 0.0))
+        low, high = unsure.interval
+        spread = [columns[part.tasks == task, 3].var(ddof=1) / 200 for task in "ab"]
+        assert high - low == pytest.approx(100 * 2 * 1.966 * np.sqrt(sum(spread)) / 2, rel=0.001)  # t of 397 degrees
 
     def test_orders(self) -> None:
         gained = np.repeat([1.0, 0.0], 40)
         later = [comparing.order_calls(one) for one in (gained, -gained, np.zeros(80))]
-        values, drawn = comparing.compare_orders(np.array(["s"] * 80), np.array(["a", "b"] * 40), gained, later)
-        assert values.tolist() == pytest.approx([0.75, 0.25, 0.5])
-        assert np.abs(drawn - [0.75, 0.25, 0.5]).max() < 1e-12  # all that gain are equal, so are their places
+        part = self.part([str(n) for n in range(80)], ["a", "b"] * 40)
+        values, gaps = comparing.compare(part, 2, comparing.measure_orders(np.array(["s"] * 80), gained, later))
+        assert values.tolist() == pytest.approx([75, 25, 50])
+        assert gaps[0].interval == pytest.approx((25, 25))  # all that gain are equal, so are their places
 
     def test_a_router_that_knows_the_task_is_above_the_zero_router(self) -> None:
         test = make_set({"law": 0, "coding": 1, "maths": 1}).test
@@ -179,29 +196,29 @@ class TestComparing:
             comparing.buy(test.scores, test.costs, expected, np.tile([1.0, 2.0], (len(test.tasks), 1))),
             comparing.buy_single(test.scores, test.costs),
         ]
-        values, drawn = comparing.compare_curves(test.tasks, curves, (1.0, 2.0))
-        assert values[0] > values[1] + 0.1
-        assert comparing.make_difference(values[0] - values[1], drawn[:, 0] - drawn[:, 1]).low > 0
+        values, gaps = comparing.compare(test, 1, comparing.measure_curves(curves, (1.0, 2.0)))
+        assert values[0] > values[1] + 10
+        assert gaps[0].is_above
 
 
 class TestVerdicts:
     def rows(self, value: float, p: float) -> list[Row]:
-        gap = Difference(value, value - 0.1, value + 0.1, p)
+        gap = Difference(value, (value - 0.1, value + 0.1), p)
         return [Row(expecting.SINGLE, regime, 50.0, {}, gap) for regime in expecting.REGIMES]
 
     def test_a_gain_in_three_sets_is_enough(self) -> None:
         found = {str(n): self.rows(-2.0, 0.001) for n in range(3)} | {str(n): self.rows(0.0, 1.0) for n in (3, 4)}
-        known, unseen, *_ = verdicts.judge(verdicts.find_signs(found), 5)
+        known, unseen, *_ = verdicts.judge(verdicts.list_signs(found), 5)
         assert (known.held, len(known.above), unseen.held) == (True, 3, True)
 
     def test_one_loss_is_too_many(self) -> None:
         found = {str(n): self.rows(-2.0, 0.001) for n in range(4)} | {"4": self.rows(1.0, 0.001)}
-        known, *_ = verdicts.judge(verdicts.find_signs(found), 5)
+        known, *_ = verdicts.judge(verdicts.list_signs(found), 5)
         assert (known.held, known.below) == (False, ("4: best single model",))
 
     def test_signs_are_corrected(self) -> None:
         found = {str(n): self.rows(-2.0, 0.02) for n in range(5)}
-        assert {sign.sign for sign in verdicts.find_signs(found)} == {""}  # 5 × 0.02 = 0.1
+        assert {sign.sign for sign in verdicts.list_signs(found)} == {""}  # 5 × 0.02 = 0.1
 
     @pytest.mark.nightly
     def test_the_whole_way(self, narrow: Embedding) -> None:

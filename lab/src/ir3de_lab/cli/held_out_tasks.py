@@ -75,7 +75,7 @@ def _table(rows: Sequence[Row]) -> Table:
         score = "–" if row.score is None else f"{row.score:.2f}"
         worth = "–" if row.worth is None else f"{row.worth:.2f}"
         gaps = [
-            "–" if gap is None else f"{gap.value:+.2f} [{gap.low:+.2f}, {gap.high:+.2f}]"
+            "–" if gap is None else f"{gap.value:+.2f} [{gap.interval[0]:+.2f}, {gap.interval[1]:+.2f}]"
             for gap in (row.difference, row.worth_difference)
         ]
         shown.add_row(row.way, row.regime, score, gaps[0], worth, gaps[1])

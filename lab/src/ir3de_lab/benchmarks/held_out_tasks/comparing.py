@@ -1,77 +1,68 @@
-"""Differences between ways of choosing, on prompts that are drawn again within their tasks, the same for all ways."""
+"""Differences between ways of choosing, without one part of a task's prompts after another, the same for all ways.
+
+    figure without a part     all other prompts of its task count in its place, so that the task keeps its weight
+    variances of the tasks    add up, as in `experiments.resampling`: nothing is drawn, so no sign depends on a seed
+
+A part is a cluster of prompts with the same text, as a rule of one. Where a task has more than 500, they are dealt out.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from ir3de_lab.benchmarks.held_out_tasks.sets import Floats
-from ir3de_lab.experiments.spending import PRICES, integrate_hull
+from ir3de_lab.benchmarks.held_out_tasks.sets import Floats, Part, Places
+from ir3de_lab.experiments.resampling import Difference, estimate
+from ir3de_lab.experiments.spending import PARTS, PRICES, integrate_hull
 
-RESAMPLES = 10_000
-AT_ONCE = 250  # resamples
-SIGNIFICANT = 0.05
-Tasks = npt.NDArray[np.str_]
-
-
-@dataclass(frozen=True)
-class Difference:
-    """How far one value lies above another, its 95 % interval, and the two-sided p-value that it is not zero."""
-
-    value: float
-    low: float
-    high: float
-    p: float
-
-    def scaled(self, factor: float) -> Difference:
-        return Difference(factor * self.value, factor * self.low, factor * self.high, self.p)
+POINTS = 100.0  # percentage points of a score
+Texts = npt.NDArray[np.str_]
+Measure = Callable[[Floats], Floats]  # (some, n) weights of the prompts -> (some, ways) figures, from 0 to 1
 
 
-def make_difference(value: float, drawn: Floats) -> Difference:
-    """From the value on all prompts, and that of every resample."""
-    drawn = np.where(np.abs(drawn) < 1e-12, 0.0, drawn)  # what is zero but for the rounding of sums
-    least = min(float((drawn <= 0).mean()), float((drawn >= 0).mean()))
-    low, high = np.quantile(drawn, (0.025, 0.975)).tolist()
-    return Difference(value, low, high, min(1.0, max(2 * least, 2 / (len(drawn) + 1))))
+def compare(test: Part, ours: int, measure: Measure) -> tuple[Floats, list[Difference]]:
+    """The figure of every way in percent, and how far it lies above ours, in points."""
+    whole = POINTS * measure(test.weigh()[None])[0]
+    left = [POINTS * measure(weights) for weights in leave_out(test)]
+    gaps = whole - whole[ours]
+    found = []
+    for way, gap in enumerate(gaps.tolist()):
+        # a task's own share of the figure is that of one task among all: estimate() takes their mean
+        without = [gap + len(left) * (task[:, way] - task[:, ours] - gap) for task in left]
+        found.append(estimate([gap] * len(left), without))
+    return whole, found
 
 
-def correct(values: Mapping[str, float]) -> dict[str, float]:
-    """Holm's correction of the p-values of a family.
-
-    >>> correct({"a": 0.01, "b": 0.04, "c": 0.03})
-    {'a': 0.03, 'b': 0.06, 'c': 0.06}
-    """
-    order = sorted(values, key=lambda name: values[name])
-    corrected, highest = {}, 0.0
-    for place, name in enumerate(order):
-        highest = max(highest, min(1.0, (len(order) - place) * values[name]))
-        corrected[name] = round(highest, 6)
-    return {name: corrected[name] for name in values}
-
-
-def draw_weights(tasks: Tasks, resamples: int = RESAMPLES, seed: int = 0) -> Iterator[Floats]:
-    """(some, n) weights of the prompts in some resamples at a time: each task keeps its number of prompts."""
-    rng = np.random.default_rng(seed)
-    names, place = np.unique(tasks, return_inverse=True)
-    places = [np.flatnonzero(place == index) for index in range(len(names))]
-    for begin in range(0, resamples, AT_ONCE):
-        some = min(AT_ONCE, resamples - begin)
-        weights = np.zeros((some, len(tasks)))
-        for own in places:
-            drawn = rng.integers(len(own), size=(some, len(own)))
-            flat = (drawn + len(own) * np.arange(some)[:, None]).ravel()
-            counts = np.bincount(flat, minlength=some * len(own)).reshape(some, len(own))
-            weights[:, own] = counts / (len(own) * len(names))
+def leave_out(test: Part) -> Iterator[Floats]:
+    """(parts, n)  the weights of all prompts without one part of a task after another, one task at a time."""
+    parts = deal(test.texts)
+    for task in test.names:
+        own = test.tasks == task
+        names, place, count = np.unique(parts[own], return_inverse=True, return_counts=True)
+        weights = np.tile(test.weigh(), (len(names), 1))
+        kept = place != np.arange(len(names))[:, None]
+        alone = len(names) == 1  # nothing is left: no figure either
+        weights[:, own] = np.nan if alone else kept / ((own.sum() - count)[:, None] * len(test.names))
         yield weights
 
 
-def compare_means(tasks: Tasks, columns: Floats) -> list[Difference]:
-    """The mean over tasks of each column (n, columns), with its interval."""
-    drawn = np.concatenate([weights @ columns for weights in draw_weights(tasks)])
-    return [make_difference(value, drawn[:, i]) for i, value in enumerate((_weigh(tasks) @ columns).tolist())]
+def deal(texts: Sequence[str]) -> Places:
+    """(n,)  the part of each prompt: those with the same text are in one.
+
+    >>> deal(["Why?", "How?", "why? "]).tolist()
+    [0, 1, 0]
+    """
+    numbers: dict[str, int] = {}
+    same = [" ".join(text.split()).casefold() for text in texts]
+    return np.array([numbers.setdefault(text, len(numbers)) % PARTS for text in same], np.intp)
+
+
+def measure_means(columns: Floats) -> Measure:
+    """The mean over tasks of each column (n, ways)."""
+    return lambda weights: weights @ columns
 
 
 def order_calls(gaps: Floats) -> Floats:
@@ -80,8 +71,8 @@ def order_calls(gaps: Floats) -> Floats:
     return np.asarray((1.0 - (np.cumsum(count) - count / 2) / len(gaps))[place])
 
 
-def compare_orders(suites: Tasks, tasks: Tasks, gained: Floats, later: Sequence[Floats]) -> tuple[Floats, Floats]:
-    """APGR of several orders, the mean over the suites: (orders,), and (resamples, orders) with the orders as given.
+def measure_orders(suites: Texts, gained: Floats, later: Sequence[Floats]) -> Measure:
+    """APGR of several orders as they are given, the mean over the suites.
 
     `gained` is what the strong model scores above the weak one.
     """
@@ -92,8 +83,7 @@ def compare_orders(suites: Tasks, tasks: Tasks, gained: Floats, later: Sequence[
         sums = np.stack([weights[:, suites == name] @ columns[suites == name] for name in names])
         return np.asarray((sums[:, :, 1:] / sums[:, :, :1]).mean(axis=0))
 
-    whole = measure(_weigh(tasks)[None])[0]
-    return whole, np.concatenate([measure(weights) for weights in draw_weights(tasks)])
+    return measure
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,8 +107,8 @@ def buy_single(scores: Floats, costs: Floats) -> Curve:
     return Curve(costs.T, scores.T)
 
 
-def compare_curves(tasks: Tasks, curves: Sequence[Curve], span: tuple[float, float]) -> tuple[Floats, Floats]:
-    """AIQ of several curves over a range of mean costs: (curves,), and (resamples, curves)."""
+def measure_curves(curves: Sequence[Curve], span: tuple[float, float]) -> Measure:
+    """AIQ of several curves over a range of mean costs."""
 
     def measure(weights: Floats) -> Floats:
         made = []
@@ -127,9 +117,4 @@ def compare_curves(tasks: Tasks, curves: Sequence[Curve], span: tuple[float, flo
             made.append([integrate_hull(cost, score, span) for cost, score in zip(*means, strict=True)])
         return np.array(made).T
 
-    return measure(_weigh(tasks)[None])[0], np.concatenate([measure(weights) for weights in draw_weights(tasks)])
-
-
-def _weigh(tasks: Tasks) -> Floats:
-    _, place, count = np.unique(tasks, return_inverse=True, return_counts=True)
-    return np.asarray(1.0 / (len(count) * count[place]))
+    return measure

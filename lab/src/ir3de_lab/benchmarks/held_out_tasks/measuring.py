@@ -11,17 +11,18 @@ import numpy as np
 from ir3de.embedding import Embedding
 from ir3de_lab.benchmarks.held_out_tasks.comparing import (
     Curve,
-    Difference,
+    Measure,
     buy,
     buy_single,
-    compare_curves,
-    compare_means,
-    compare_orders,
-    make_difference,
+    compare,
+    measure_curves,
+    measure_means,
+    measure_orders,
     order_calls,
 )
 from ir3de_lab.benchmarks.held_out_tasks.expecting import OURS, Encode, Regime, Say, Way, asked_in, expect_all
 from ir3de_lab.benchmarks.held_out_tasks.sets import Floats, OutcomeSet
+from ir3de_lab.experiments.resampling import Difference
 from ir3de_lab.experiments.spending import find_hull
 
 ZERO, IN_NO_ORDER = "zero router", "random order"
@@ -44,16 +45,13 @@ class Row:
     @classmethod
     def read(cls, given: Mapping[str, Any]) -> Row:
         """From what `to_dict` made."""
-        gaps = {
-            name: None if given[name] is None else Difference(**given[name])
-            for name in ("difference", "worth_difference")
-        }
+        gaps = {name: given[name] and _read_gap(given[name]) for name in ("difference", "worth_difference")}
         return cls(**{**given, **gaps})
 
     def to_dict(self) -> dict[str, Any]:
         made = {**vars(self), "by_task": dict(self.by_task), "about": dict(self.about)}
         for name in ("difference", "worth_difference"):
-            made[name] = None if made[name] is None else {k: round(v, 6) for k, v in vars(made[name]).items()}
+            made[name] = made[name] and _describe_gap(made[name])
         made["curve"] = [[float(f"{cost:.6g}"), round(score, 4)] for cost, score in self.curve]
         return made
 
@@ -75,17 +73,17 @@ def _measure_regime(given: OutcomeSet, regime: Regime, ways: Sequence[Way]) -> l
     test = given.test.take(asked)
     reached = np.stack([way.reached[asked] for way in ways], axis=1)
     ours = [way.name for way in ways].index(OURS)
-    compared = compare_means(test.tasks, reached - reached[:, [ours]])
+    scores, gaps = compare(test, ours, measure_means(reached))
     rows = [
         Row(
             way.name,
             regime,
-            round(100 * float(test.weigh() @ column), 4),
+            round(score, 4),
             {task: round(100 * float(column[test.tasks == task].mean()), 3) for task in test.names},
-            None if way.name == OURS else found.scaled(100),
+            None if way.name == OURS else gap,
             about=way.about,
         )
-        for way, column, found in zip(ways, reached.T, compared, strict=True)
+        for way, column, score, gap in zip(ways, reached.T, scores.tolist(), gaps, strict=True)
     ]
     return _measure_worth(given, regime, ways, rows) if given.cost else rows
 
@@ -96,23 +94,19 @@ def _measure_worth(given: OutcomeSet, regime: Regime, ways: Sequence[Way], rows:
     test = given.test.take(asked)
     able = {way.name: way for way in ways if way.expected is not None}
     if test.costs is None:
-        values, drawn, curves = _order(given, regime, able)
+        worth, curves = _order(given, regime, able), []
         names = [*able, IN_NO_ORDER]
     else:
         bought = [_buy(test.scores, test.costs, way, asked) for way in able.values()]
         bought.append(buy_single(test.scores, test.costs))
         single = test.weigh() @ test.costs
-        values, drawn = compare_curves(test.tasks, bought, (float(single.min()), float(single.max())))
+        worth = measure_curves(bought, (float(single.min()), float(single.max())))
         weights = test.weigh()
         curves = [find_hull(one.costs @ weights, 100 * (one.scores @ weights)) for one in bought]
         names = [*able, ZERO]
-    ours = names.index(OURS)
+    values, gaps = compare(test, names.index(OURS), worth)
     found = {
-        name: (
-            round(100 * float(values[i]), 4),
-            None if i == ours else make_difference(values[i] - values[ours], drawn[:, i] - drawn[:, ours]).scaled(100),
-            curves[i] if curves else (),
-        )
+        name: (round(float(values[i]), 4), None if name == OURS else gaps[i], curves[i] if curves else ())
         for i, name in enumerate(names)
     }
     return [
@@ -129,7 +123,7 @@ def _buy(scores: Floats, costs: Floats, way: Way, asked: Any) -> Curve:
     return buy(scores, costs, way.expected[asked], way.usual[asked])
 
 
-def _order(given: OutcomeSet, regime: Regime, able: Mapping[str, Way]) -> tuple[Floats, Floats, list[Any]]:
+def _order(given: OutcomeSet, regime: Regime, able: Mapping[str, Way]) -> Measure:
     """APGR of every way and, last, of a random order; the strong model is the better one on the training rows."""
     asked = asked_in(given, regime)
     test = given.test.take(asked)
@@ -144,8 +138,18 @@ def _order(given: OutcomeSet, regime: Regime, able: Mapping[str, Way]) -> tuple[
             places[suites == suite] = order_calls(gaps[suites == suite])
         later.append(places)
     later.append(np.full(len(suites), 0.5))
-    values, drawn = compare_orders(suites, test.tasks, test.scores[:, strong] - test.scores[:, weak], later)
-    return values, drawn, []
+    return measure_orders(suites, test.scores[:, strong] - test.scores[:, weak], later)
+
+
+def _read_gap(given: Mapping[str, Any]) -> Difference:
+    low, high = given["interval"]
+    return Difference(given["value"], (low, high), given["p_value"])
+
+
+def _describe_gap(gap: Difference) -> dict[str, Any]:
+    low, high = gap.interval
+    p_value = float(f"{gap.p_value:.4g}")
+    return {"value": round(gap.value, 6), "interval": [round(low, 6), round(high, 6)], "p_value": p_value}
 
 
 def describe(given: OutcomeSet, rows: Sequence[Row]) -> dict[str, Any]:

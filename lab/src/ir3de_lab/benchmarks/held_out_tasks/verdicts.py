@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from ir3de_lab.benchmarks.held_out_tasks.comparing import SIGNIFICANT, Difference, correct
 from ir3de_lab.benchmarks.held_out_tasks.expecting import SINGLE, Regime
 from ir3de_lab.benchmarks.held_out_tasks.heads import list_heads
 from ir3de_lab.benchmarks.held_out_tasks.measuring import IN_NO_ORDER, ZERO, Row
+from ir3de_lab.experiments.resampling import Difference, find_signs
 
 RIVALS = tuple(list_heads())
 ENOUGH = 3  # sets of five in which ours must be above the best single model
@@ -17,17 +16,13 @@ ENOUGH = 3  # sets of five in which ours must be above the best single model
 
 @dataclass(frozen=True)
 class Sign:
-    """One comparison with ours: ▲ the other is surely above ours, ▼ surely below, "" neither; `p` is corrected."""
+    """One comparison with ours: ▲ the other is surely above ours, ▼ surely below, "" neither."""
 
     family: str
     set: str
     way: str
     regime: Regime
     sign: str
-    p: float
-
-    def to_dict(self) -> dict[str, Any]:
-        return dict(vars(self))
 
 
 @dataclass(frozen=True)
@@ -40,11 +35,8 @@ class Verdict:
     below: tuple[str, ...]
     of: int
 
-    def to_dict(self) -> dict[str, Any]:
-        return {**vars(self), "above": list(self.above), "below": list(self.below)}
 
-
-def find_signs(sets: Mapping[str, Sequence[Row]]) -> list[Sign]:
+def list_signs(sets: Mapping[str, Sequence[Row]]) -> list[Sign]:
     """Every comparison of the plan, corrected within its family.
 
     A and B: the best single model on known and on held-out tasks. C and D: the tuned rivals there. E: the zero router
@@ -65,13 +57,8 @@ def find_signs(sets: Mapping[str, Sequence[Row]]) -> list[Sign]:
 
 
 def _sign_family(family: str, found: Mapping[tuple[str, str, Regime], Difference]) -> list[Sign]:
-    corrected = correct({"\t".join(key): difference.p for key, difference in found.items()})
-    signs = []
-    for key, difference in found.items():
-        p = corrected["\t".join(key)]
-        sure = p < SIGNIFICANT
-        signs.append(Sign(family, *key, ("▲" if difference.value > 0 else "▼") if sure else "", p))
-    return signs
+    signs = find_signs(found.values())
+    return [Sign(family, *key, {1: "▲", -1: "▼"}.get(sign, "")) for key, sign in zip(found, signs, strict=True)]
 
 
 def judge(signs: Sequence[Sign], sets: int) -> list[Verdict]:
