@@ -41,6 +41,7 @@ lint:            ## style, types, and which room may import which
 	python lab/scripts/generate_conversation_docs.py --check
 	python lab/scripts/generate_held_out_docs.py --check
 	python lab/scripts/generate_language_docs.py --check
+	python lab/scripts/generate_outcome_docs.py --check
 	python lab/scripts/generate_privacy_docs.py --check
 	python lab/scripts/generate_proof_docs.py --check
 	python lab/scripts/generate_reliability_docs.py --check
@@ -77,6 +78,7 @@ docs:            ## the generated pages and pictures
 	python lab/scripts/generate_conversation_docs.py
 	python lab/scripts/generate_held_out_docs.py
 	python lab/scripts/generate_language_docs.py
+	python lab/scripts/generate_outcome_docs.py
 	python lab/scripts/generate_privacy_docs.py
 	python lab/scripts/generate_proof_docs.py
 	python lab/scripts/generate_reliability_docs.py

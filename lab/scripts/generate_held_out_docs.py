@@ -20,6 +20,12 @@ def read_documents() -> list[dict[str, Any]]:
     return [raw(f"held_out_{name}") for name in FILES if (ROOT / "results" / f"held_out_{name}.json").is_file()]
 
 
+def read_signs() -> list[Sign]:
+    """Every comparison of the plan, corrected over the sets that were measured."""
+    found = {document["set"]: [Row.read(row) for row in document["rows"]] for document in read_documents()}
+    return list_signs(found)
+
+
 def list_scores(documents: list[dict[str, Any]], signs: list[Sign]) -> list[str]:
     """The mean score of every way on known and on held-out tasks."""
     names = [document["set"] for document in documents]
@@ -27,7 +33,7 @@ def list_scores(documents: list[dict[str, Any]], signs: list[Sign]) -> list[str]
     lines = [f"| way | {' | '.join(heads)} |", "|---|" + "---:|" * len(heads)]
     for way in (OURS, SINGLE, *RIVALS, *BOUNDS):
         cells = [
-            _show_score(_find(document, way, regime), _sign(signs, document["set"], way, regime, "ABCD"))
+            _show_score(find_row(document, way, regime), _sign(signs, document["set"], way, regime, "ABCD"))
             for document in documents
             for regime in REGIMES
         ]
@@ -41,7 +47,7 @@ def list_worth(documents: list[dict[str, Any]], signs: list[Sign]) -> list[str]:
     heads = [f"{document['set']}, {regime}" for document in priced for regime in REGIMES]
     lines = [f"| way | {' | '.join(heads)} |", "|---|" + "---:|" * len(heads)]
     for way in (OURS, *RIVALS, ZERO, IN_NO_ORDER):
-        rows = [(document, regime, _find(document, way, regime)) for document in priced for regime in REGIMES]
+        rows = [(document, regime, find_row(document, way, regime)) for document in priced for regime in REGIMES]
         if any(row is not None for *_, row in rows):
             cells = [
                 "–"
@@ -75,7 +81,8 @@ def list_sizes(documents: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def _find(document: dict[str, Any], way: str, regime: str) -> Row | None:
+def find_row(document: dict[str, Any], way: str, regime: str) -> Row | None:
+    """A way on one set in one regime."""
     return next((Row.read(r) for r in document["rows"] if (r["way"], r["regime"]) == (way, regime)), None)
 
 
@@ -102,8 +109,7 @@ def _show(value: float | None, gap: Difference | None, sign: str) -> str:
 
 
 def main() -> int:
-    documents = read_documents()
-    signs = list_signs({document["set"]: [Row.read(row) for row in document["rows"]] for document in documents})
+    documents, signs = read_documents(), read_signs()
     parts = {
         "held_out_sizes": list_sizes(documents),
         "held_out_claims": list_claims(documents, signs),
