@@ -55,8 +55,8 @@ def held_out_gaps() -> list[str]:
         assert row is not None
         assert row.difference is not None
         gap = -row.difference.value
-        sure = ", surely" if signs[document["set"]] else ""
-        told.append(f"{document['set']}: {abs(gap):.1f} points {'above' if gap > 0 else 'below'}{sure}")
+        where = f"{abs(gap):.1f} points {'above' if gap > 0 else 'below'}" if round(gap, 1) else "level"
+        told.append(f"{document['set']}: {where}{', surely' if signs[document['set']] else ''}")
     return ["; ".join(told) + "."]
 
 
