@@ -135,6 +135,23 @@ def test_frames_arrive_in_any_pieces_and_more_than_one_window_of_them() -> None:
     run(work)
 
 
+def test_a_status_that_does_not_exist_is_no_answer() -> None:
+    async def work(transport: HttpTransport) -> None:
+        line, server = _Line(), H2Connection(H2Configuration(client_side=False))
+        connection = Http2Connection()
+        connection.connection_made(line)  # type: ignore[arg-type]
+        sending = asyncio.create_task(connection.send("a", "/v1", b"", b"{}", never()))
+        await asyncio.sleep(0)
+        server.initiate_connection()
+        server.receive_data(line.written)
+        server.send_headers(1, [(":status", "600")])
+        connection.data_received(server.data_to_send())
+        with pytest.raises(InvalidResponseError, match="there is no status 600"):
+            await sending
+
+    run(work)
+
+
 def test_a_connection_carries_more_than_its_window(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http2, "CONNECTION_WINDOW_BYTES", 1 << 16)
 

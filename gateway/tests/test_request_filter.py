@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import re
 import socket
 import subprocess
@@ -135,6 +136,15 @@ def test_an_old_client_needs_no_host(gateway: Running) -> None:
 )
 def test_what_is_no_request_gets_an_error_object(gateway: Running, sent: bytes, expected: tuple[int, str]) -> None:
     assert error(send(gateway, sent)) == expected
+
+
+def test_what_is_refused_twice_is_answered_once(gateway: Running, caplog: pytest.LogCaptureFixture) -> None:
+    """The filter refuses the body while the application refuses the host."""
+    caplog.set_level(logging.ERROR, "uvicorn.error")
+    opening = head(b"transfer-encoding: chunked", host=b"host: elsewhere.example")
+    assert statuses(send(gateway, opening + b"zz\r\n")) == [400]
+    assert statuses(send(gateway, LIVEZ + b"connection: close\r\n\r\n")) == [200]
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 @pytest.mark.parametrize("pieces", [[LIVEZ] + [b"x: " + b"y" * 8_000 + b"\r\n"] * 50, [LIVEZ + b"x: " + b"y" * 99_000]])

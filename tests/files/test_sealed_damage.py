@@ -44,6 +44,12 @@ def test_a_number_that_is_none_is_found_when_the_router_is_loaded(
     assert "router.json is damaged" in refusal(Router.load, folder)
 
 
+@pytest.mark.parametrize("name", [{"": None}, 7, None, ["law"]])
+def test_an_experts_name_is_text(folder: Path, name: object) -> None:
+    edit(folder, lambda header: header["experts"][1].update(name=name))
+    assert "an expert's name is" in refusal(Router.load, folder)
+
+
 @pytest.mark.parametrize(
     "content", [gzip.compress(b"{}" * 500, mtime=0)[:-9], b"\x1f\x8b" + b"\0" * 50], ids=["cut", "empty"]
 )

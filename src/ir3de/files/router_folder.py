@@ -110,6 +110,10 @@ def parse_header(content: bytes, folder: Path) -> files.Header:
     """The same from the bytes of the header file in `folder`."""
     header = files.parse_json(content, folder / ROUTER_HEADER_FILE, kind=_KIND, version=_VERSION)
     files.check_seal(header, folder / ROUTER_HEADER_FILE)
+    with name_damage(folder):
+        for expert in header["experts"]:
+            if not isinstance(expert["name"], str):
+                raise TypeError(f"an expert's name is {expert['name']!r}, which is not text")
     return header
 
 
@@ -118,7 +122,7 @@ def read_expert_names(path: str | Path) -> tuple[str, ...]:
     folder = Path(path).expanduser()
     header = read_header(folder)
     with name_damage(folder):
-        return tuple(str(expert["name"]) for expert in header["experts"])
+        return tuple(expert["name"] for expert in header["experts"])
 
 
 def read_history(folder: Path, router: str) -> History:

@@ -11,6 +11,7 @@ import httptools
 from ir3de_gateway.transport import ConnectionClosedError, InvalidResponseError, RequestBody
 
 MAX_BUFFERED_BYTES = 1 << 18  # beyond this, reading from the expert pauses
+MAX_STATUS = 599
 MAX_HEAD_BYTES = 1 << 16  # of an answer
 MAX_JOINED_BYTES = 1 << 16  # larger bodies are written separately: joining them to their head would copy them
 SLICE_BYTES = 1 << 18  # written at a time: asyncio copies what the socket does not accept at once
@@ -235,6 +236,8 @@ class Http1Connection(BufferedAnswer, asyncio.Protocol):
         if status < 200:  # 100 Continue and the like come before the answer
             self.headers.clear()
             return
+        if status > MAX_STATUS:
+            raise InvalidResponseError(f"there is no status {status}")
         self.status = status
         self._has_length = status in (204, 304) or any(
             name in (b"content-length", b"transfer-encoding") for name, _ in self.headers

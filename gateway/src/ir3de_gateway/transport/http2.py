@@ -14,7 +14,13 @@ from h2.exceptions import H2Error, ProtocolError
 from h2.settings import SettingCodes
 
 from ir3de_gateway.transport import ConnectionClosedError, InvalidResponseError, RequestBody
-from ir3de_gateway.transport.http1 import MAX_BUFFERED_BYTES, MAX_HEAD_BYTES, BufferedAnswer, Http1Connection
+from ir3de_gateway.transport.http1 import (
+    MAX_BUFFERED_BYTES,
+    MAX_HEAD_BYTES,
+    MAX_STATUS,
+    BufferedAnswer,
+    Http1Connection,
+)
 
 CONNECTION_WINDOW_BYTES = 1 << 24  # large: each stream has its own window against unread data
 _GOAWAY = 0x07
@@ -211,7 +217,11 @@ class Http2Answer(BufferedAnswer):
         """Apply an event of this stream."""
         if isinstance(event, ResponseReceived):
             pairs = [(bytes(name), bytes(value)) for name, value in event.headers or ()]
-            self.status = int(dict(pairs)[b":status"])
+            status = int(dict(pairs)[b":status"])
+            if status > MAX_STATUS:
+                self.fail(InvalidResponseError(f"there is no status {status}"))
+                return
+            self.status = status
             self.headers = [pair for pair in pairs if not pair[0].startswith(b":")]
         elif isinstance(event, DataReceived):
             if event.data:

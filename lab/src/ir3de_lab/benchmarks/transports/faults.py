@@ -278,6 +278,7 @@ CASES: dict[str, Case] = {
     "error: body cut off": fails(OK[:-1]),
     "error: chunks cut off": fails(CHUNKED + b"2\r\nok\r\n"),
     "error: another protocol": fails(b"SSH-2.0-OpenSSH_9.6\r\n\r\n"),
+    "error: a status above 599": fails(b"HTTP/1.1 600 X\r\ncontent-length: 2\r\n\r\nok"),
     "error: noise": fails(b"\x00\xff\x16\x03" * 50),
     "error: a head of 120 kB": fails(b"HTTP/1.1 200 X\r\n" + b"x: y\r\n" * 20_000, close=False),
     "error: one header of 70 kB": fails(b"HTTP/1.1 200 OK\r\nx: " + b"y" * 70_000, close=False),
