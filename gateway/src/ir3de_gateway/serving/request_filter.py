@@ -335,7 +335,8 @@ class RequestFilter(asyncio.Protocol):
         self._socket.write(build_answer(problem))
         if self._socket.can_write_eof():
             self._socket.write_eof()
-        self._transport.holds_answers = True  # the application may still answer a request whose body was cut off
+        if self._inner is not None:  # the application may still answer a request whose body was cut off
+            self._transport.holds_answers = True
         self._loop.call_later(REJECTION_LINGER_S, self._socket.abort)
 
     def _start_head_timer(self) -> None:
