@@ -106,17 +106,23 @@ class _Line:
         return False
 
 
+async def send_by_hand() -> tuple[Http2Connection, H2Connection, asyncio.Task[Http2Answer]]:
+    """A request that a server has read; what the server answers is handed over by the test."""
+    line, server = _Line(), H2Connection(H2Configuration(client_side=False))
+    connection = Http2Connection()
+    connection.connection_made(line)  # type: ignore[arg-type]
+    sending = asyncio.create_task(connection.send("a", "/v1", b"", b"{}", never()))
+    await asyncio.sleep(0)
+    server.initiate_connection()
+    server.receive_data(line.written)
+    return connection, server, sending
+
+
 def test_frames_arrive_in_any_pieces_and_more_than_one_window_of_them() -> None:
     content = bytes(range(256)) * 2
 
     async def exchange_in_pieces(cut: int) -> bytes:
-        line, server = _Line(), H2Connection(H2Configuration(client_side=False))
-        connection = Http2Connection()
-        connection.connection_made(line)  # type: ignore[arg-type]
-        sending = asyncio.create_task(connection.send("a", "/v1", b"", b"{}", never()))
-        await asyncio.sleep(0)
-        server.initiate_connection()
-        server.receive_data(line.written)
+        connection, server, sending = await send_by_hand()
         server.send_headers(1, [(":status", "200")])
         for place in range(0, len(content), 128):
             server.send_data(1, content[place : place + 128], end_stream=place + 128 >= len(content))
@@ -137,13 +143,7 @@ def test_frames_arrive_in_any_pieces_and_more_than_one_window_of_them() -> None:
 
 def test_a_status_that_does_not_exist_is_no_answer() -> None:
     async def work(transport: HttpTransport) -> None:
-        line, server = _Line(), H2Connection(H2Configuration(client_side=False))
-        connection = Http2Connection()
-        connection.connection_made(line)  # type: ignore[arg-type]
-        sending = asyncio.create_task(connection.send("a", "/v1", b"", b"{}", never()))
-        await asyncio.sleep(0)
-        server.initiate_connection()
-        server.receive_data(line.written)
+        connection, server, sending = await send_by_hand()
         server.send_headers(1, [(":status", "600")])
         connection.data_received(server.data_to_send())
         with pytest.raises(InvalidResponseError, match="there is no status 600"):
