@@ -37,10 +37,14 @@ class RedisProcess:
     def start(self) -> None:
         assert PROGRAM is not None
         options = {"appendonly": "yes", "appendfsync": "everysec", "save": "", **self.options}
+        if "cluster-enabled" in options:  # else its second port is this one and 10,000, which may be above all ports
+            options["cluster-port"] = str(find_free_port())
         more = [word for name, value in options.items() for word in (f"--{name}", value)]
         command = [PROGRAM, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder), *more]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        assert eventually(self.is_up)
+        if not eventually(self.is_up):
+            self.kill()
+            raise AssertionError(f"redis-server at port {self.port} does not answer")
 
     def is_up(self) -> bool:
         import redis

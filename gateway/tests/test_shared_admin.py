@@ -145,3 +145,48 @@ def test_two_machines_that_change_at_once_lose_nothing(
         assert len(made) >= 3  # the others were told that a change is under way
         names = {row["name"] for row in found.ask(0, path="/admin/keys", **ROOT).json["data"]}
         assert names == {"ada", *(f"key-{number}" for number in made)}
+
+
+def test_a_change_whose_answer_is_lost_is_reported_as_made(
+    tmp_path: Path, store: RedisProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store writes the state and the answer comes too late, as from a busy disk: the change is made once."""
+    import redis
+
+    lost, asked = redis.exceptions.TimeoutError("Timeout reading from socket"), []
+
+    def evaluate(client: Any, *what: Any, **more: Any) -> Any:
+        found = eval_script(client, *what, **more)
+        asked.append(what[2])
+        if asked.count(what[2]) <= number_lost:
+            raise lost
+        return found
+
+    eval_script, number_lost = redis.Redis.eval, 1
+    with administered(tmp_path, store, monkeypatch) as found:
+        monkeypatch.setattr(redis.Redis, "eval", evaluate)
+        assert found.ask(0, {"name": "bea"}, "/admin/keys", **ROOT).status == 201
+        lines = found.ask(1, path="/admin/audit", **ROOT).json["data"]
+        assert [(line["action"], line["outcome"]) for line in lines] == [("add key", "done")]
+        asked.clear()
+        number_lost = 2
+        unknown = found.ask(0, {"name": "cleo"}, "/admin/keys", **ROOT)
+        assert (unknown.status, unknown.error["code"]) == (500, "state_unknown")
+        assert "It is not known whether the change was made" in unknown.error["message"]
+        names = [row["name"] for row in found.ask(0, path="/admin/keys", **ROOT).json["data"]]
+        assert names == ["ada", "bea", "cleo"]
+
+
+def test_a_full_store_changes_nothing(tmp_path: Path, store: RedisProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    import redis
+
+    def evaluate(client: Any, *what: Any, **more: Any) -> Any:
+        raise redis.exceptions.OutOfMemoryError("command not allowed when used memory > 'maxmemory'")
+
+    with administered(tmp_path, store, monkeypatch) as found:
+        with monkeypatch.context() as patched:
+            patched.setattr(redis.Redis, "eval", evaluate)
+            refused = found.ask(0, {"name": "bea"}, "/admin/keys", **ROOT)
+        assert (refused.status, refused.error["code"]) == (500, "state_unusable")
+        assert refused.error["message"].startswith("nothing was changed: the shared store redis://127.0.0.1")
+        assert [row["name"] for row in found.ask(1, path="/admin/keys", **ROOT).json["data"]] == ["ada"]

@@ -26,7 +26,7 @@ from ir3de_gateway.admin.candidate import attach_candidate
 from ir3de_gateway.admin.changes import AdminState, CandidateRouter, Change, Changed, Comparison
 from ir3de_gateway.admin.fit_process import FitFailed
 from ir3de_gateway.admin.router_source import FetchBudget, FetchError, RouterFollower
-from ir3de_gateway.admin.state import STATE, State, StateFolder
+from ir3de_gateway.admin.state import STATE, State, StateFolder, UnknownChangeError
 from ir3de_gateway.admin.versions import list_kept, note_version
 from ir3de_gateway.api_errors import ApiError
 from ir3de_gateway.background import Stopped, release_memory, repeat, run_in_thread
@@ -207,6 +207,8 @@ class Administration:
         line |= {"router_after": new.digest, "outcome": "done"}
         try:
             state = self.folder.write(new.state, line)
+        except UnknownChangeError as error:
+            raise ApiError(500, str(error), "state_unknown") from error
         except ArtifactError as error:
             raise ApiError(500, f"nothing was changed: {error}", "state_unusable") from error
         except ValueError as error:  # a lone surrogate: JSON can escape it, UTF-8 cannot encode it

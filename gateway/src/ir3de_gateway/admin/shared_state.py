@@ -31,6 +31,7 @@ from ir3de_gateway.admin.state import (
     RouterChoice,
     State,
     StateFolder,
+    UnknownChangeError,
 )
 from ir3de_gateway.config.document import Config
 from ir3de_gateway.config.state import SharedState
@@ -161,10 +162,27 @@ class SharedStateFolder(StateFolder):
             super().put(name, content)
 
     def _put(self, name: str, content: bytes, number: int) -> None:
-        found = self._ask(lambda: self._redis.eval(_PUT, 1, self._name(name), content, number))
+        """Write a document to the store. Where the answer is lost, ask again: the store may have written it."""
+        try:
+            found = self._ask(lambda: self._redis.eval(_PUT, 1, self._name(name), content, number))
+        except ArtifactError as problem:
+            if not isinstance(problem.__cause__, self._errors.ConnectionError | self._errors.TimeoutError | OSError):
+                raise  # the store answered: it is full, say
+            found = self._put_again(name, content, number)
         if found != -1:
             raise ArtifactError(f"another machine made change {found} meanwhile: try again")
         self._numbers.pop(name, None)
+
+    def _put_again(self, name: str, content: bytes, number: int) -> Any:
+        """Write a document that may be there already. The call before may also arrive after this one."""
+        try:
+            found = self._ask(lambda: self._slow.eval(_PUT, 1, self._name(name), content, number))
+            if found == -1 or self._ask(lambda: self._slow.hget(self._name(name), "content")) != content:
+                return found
+        except ArtifactError as error:
+            message = f"{error}. It is not known whether the change was made: read it before you try again"
+            raise UnknownChangeError(message) from error
+        return -1
 
     def read(self) -> State:
         state = super().read()

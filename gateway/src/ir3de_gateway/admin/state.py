@@ -63,6 +63,10 @@ _OWN_NAMES = re.compile(
 )
 
 
+class UnknownChangeError(ArtifactError):
+    """A change was sent to a store that did not answer."""
+
+
 @dataclass(frozen=True)
 class RouterChoice:
     """A router in place of the configured one."""
