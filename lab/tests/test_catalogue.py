@@ -27,6 +27,7 @@ from ir3de_lab.catalogue import (
     find_standings,
     judge,
     published,
+    recording,
     renewing,
 )
 from ir3de_lab.catalogue.entries import NEEDS
@@ -295,3 +296,14 @@ def test_pages_with_wrong_marks_are_found(tmp_path: Path) -> None:
     (tmp_path / "docs" / "page.md").write_text(f"[b](../results/b.json){pages.MARK}", encoding="utf-8")
     wrong = generate_stale_marks.find_wrong(tmp_path, ["a.json", "b.json"])
     assert wrong == {tmp_path / "README.md": f"[a](results/a.json){pages.MARK}"}
+
+
+def test_a_result_whose_code_changed_while_it_was_measured_records_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keep(tmp_path / "before.json", {"figure": 1}, "signs")
+    assert json.loads((tmp_path / "before.json").read_text())["measures"]["took_s"] > 0
+    monkeypatch.setattr(recording, "STARTED_AT", 0.0)
+    keep(tmp_path / "after.json", {"figure": 1}, "signs")
+    assert json.loads((tmp_path / "after.json").read_text()) == {"figure": 1}
+    assert "changed while this ran" in capsys.readouterr().err

@@ -39,6 +39,11 @@ def digest_data(folder: Path) -> str:
     return _digest((path.relative_to(folder).as_posix(), path.read_bytes()) for path in _list_files(folder))
 
 
+def find_last_change(name: str) -> float:
+    """Find when a file of a module or a package was last written, in seconds since 1970."""
+    return max(path.stat().st_mtime for path in _list_files(find_source(name)))
+
+
 def find_source(name: str) -> Path:
     """Find the file of a module, or the folder of a package."""
     try:

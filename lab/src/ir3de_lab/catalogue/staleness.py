@@ -14,6 +14,7 @@ from ir3de_lab.catalogue.entries import Benchmark, benchmarks, published
 from ir3de_lab.catalogue.sources import digest_data, digest_source
 
 MEASURES = "measures"  # the field of a result that says what it depends on
+TOOK = "took_s"  # its field for the time of the whole command; the field "seconds" of earlier results missed most of it
 FRESH, STALE, UNKNOWN, KEPT = "fresh", "stale", "unknown", "kept"
 CHOICES, EXPECTATIONS = "choices", "expectations"  # folders of a setting that hold a file for each router
 RECORDS = ("dynamic.json", "decentralised.json", "complexity.json")  # of a setting, beside them
@@ -94,7 +95,7 @@ def _judge_setting(folder: Path, data: Path | None) -> Iterator[Standing]:
 
 
 def _get_seconds(recorded: object) -> float | None:
-    found = recorded.get("seconds") if isinstance(recorded, Mapping) else None
+    found = recorded.get(TOOK) if isinstance(recorded, Mapping) else None
     return float(found) if isinstance(found, int | float) else None
 
 

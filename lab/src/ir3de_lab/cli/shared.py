@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import click
 
 from ir3de.cli.plugins import FAINT, Output, line, table
+from ir3de_lab.catalogue.recording import record
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -57,7 +58,6 @@ def keep(path: Path | None, document: Mapping[str, Any], benchmark: str | None =
     """Write the raw figures where they were asked for, with what they depend on, unless they say that themselves."""
     if path is not None:
         from ir3de_lab import files
-        from ir3de_lab.catalogue.recording import record
 
         recorded = {name: value for name, value in record(benchmark).items() if name not in document}
         files.write_json(path, {**document, **recorded})
