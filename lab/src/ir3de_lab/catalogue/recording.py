@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import platform
 import time
 from pathlib import Path
 from typing import Any
@@ -33,4 +35,5 @@ def record(benchmark: str | None = None) -> dict[str, Any]:
         return {}
     data = context.params.get("data") if context is not None else None
     found = describe(benchmarks()[name], data if isinstance(data, Path) else None)
-    return {MEASURES: {**found, TOOK: round(time.monotonic() - STARTED, 1)}}
+    machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    return {MEASURES: {**found, "machine": machine, TOOK: round(time.monotonic() - STARTED, 1)}}
