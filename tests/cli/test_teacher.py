@@ -107,7 +107,11 @@ def test_a_stopped_fit_says_how_to_go_on(data: Path) -> None:
         given[given.index("--teacher") + 1] = f"http://127.0.0.1:{port}/v1#tiny"
         environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
         with subprocess.Popen(
-            [sys.executable, "-m", "ir3de", *given], env=environment, stderr=subprocess.PIPE, text=True
+            [sys.executable, "-m", "ir3de", *given],
+            env=environment,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore it
         ) as fit:
             assert fit.stderr is not None
             for shown in fit.stderr:
