@@ -86,6 +86,7 @@ docs:            ## the generated pages and pictures
 	python lab/scripts/generate_results_readme.py
 	python lab/scripts/draw_terminal.py
 	python lab/scripts/generate_stale_marks.py
+	python lab/scripts/generate_sentences.py
 
 site: export NO_MKDOCS_2_WARNING = 1
 site:            ## the documentation as a site, in site/; needs `pip install ".[docs]"`
