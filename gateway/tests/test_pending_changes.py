@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -13,6 +16,7 @@ from starlette.testclient import TestClient
 
 from admin_client import ENDPOINT, admin, config, folder, names, token  # noqa: F401
 from ir3de_gateway.admin import administration
+from ir3de_gateway.admin.changes import AdminState
 from ir3de_gateway.config.document import Config
 from ir3de_gateway.store.workers import create_worker_folder
 from raw_sockets import eventually
@@ -74,6 +78,23 @@ def test_models_show_an_expert_that_another_worker_added(workers: list[TestClien
     assert one.post("/admin/experts", json={"name": "history", "upstream": ENDPOINT}).json()["pending"] == 1
     assert other.get("/v1/models/history").status_code == 200 and "history" in names(one)
     assert "pending" not in one.get("/admin/experts").json()
+
+
+def test_reads_wait_for_a_worker_that_is_loading_a_change(
+    workers: list[TestClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = workers
+    load = administration.Administration._read_changes
+
+    def load_slowly(self: administration.Administration, stop: threading.Event | None = None) -> AdminState:
+        time.sleep(0.3)
+        return load(self, stop)
+
+    assert one.post("/admin/experts", json={"name": "history", "upstream": ENDPOINT}).status_code == 201
+    monkeypatch.setattr(administration.Administration, "_read_changes", load_slowly)
+    with ThreadPoolExecutor(4) as pool:
+        read = list(pool.map(lambda _: names(other), range(4)))
+    assert all("history" in found for found in read)
 
 
 def test_a_state_that_cannot_be_read_leaves_what_serves(workers: list[TestClient], folder: Path) -> None:  # noqa: F811

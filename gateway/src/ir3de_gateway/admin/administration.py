@@ -37,6 +37,7 @@ from ir3de_gateway.store.workers import WorkerPlace
 RELEASE_DELAY_S = 5.0  # from a change of the router to giving back the memory of the one before
 STATE_CHECK_S = 1.0  # between two checks of the state file
 CHANGE_WAIT_S = 5.0  # that a change waits for another one to end
+READ_WAIT_S = 1.0  # that a read waits for a change
 
 RESTART_NEEDED = "only a restart changes %s"
 
@@ -234,21 +235,21 @@ class Administration:
             if self._under_way:
                 await asyncio.wait(self._under_way, timeout=CHANGE_WAIT_S)
 
-    async def check_state(self) -> None:
-        """Load what another worker changed."""
+    async def check_state(self, wait_s: float | None = None) -> None:
+        """Load what another worker changed. While this one makes a change or loads, wait for it, `wait_s` at most."""
         if await run_in_thread(self.folder.stamp) != self.current.stamp:  # a disk may hang
-            async with self._lock:
+            async with asyncio.timeout(wait_s):
+                await self._lock.acquire()
+            try:
                 self._activate(await run_in_thread(self._read_changes))
                 await run_in_thread(self.note_version)
+            finally:
+                self._lock.release()
 
     async def catch_up(self) -> None:
-        """Load what another worker changed, before a read: who made a change sees it in any worker's next answer.
-
-        While this worker makes a change itself, there is nothing to load.
-        """
-        if not self._lock.locked():
-            with suppress(IR3DEError, OSError):  # `follow` logs it
-                await self.check_state()
+        """Load what another worker changed, before a read: who made a change sees it in any worker's next answer."""
+        with suppress(IR3DEError, OSError, TimeoutError):  # `follow` logs it
+            await self.check_state(READ_WAIT_S)
 
     def count_pending(self) -> int:
         """How many workers have not applied the last change yet."""
