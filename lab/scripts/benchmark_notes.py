@@ -33,7 +33,7 @@ SPEED_NOTES = (
 )
 
 GATEWAY_COSTS = (
-    "The bars of the bare proxy were set when it had aiohttp, whose transport costs as much as everything else it does.",
+    "The bars of the bare proxy were set when it had aiohttp, whose transport costs as much as all else that it does.",
     "With the gateway's own transport it takes about half the time, and whole answers miss these bars by far. What the",
     "gateway does beside forwarding: it reads the request and the answer as JSON, routes, says who answered and why,",
     "counts and logs. Routing is a small part of that. A named key with limits costs more than all else beside",
