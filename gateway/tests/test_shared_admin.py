@@ -180,6 +180,15 @@ def test_a_change_whose_answer_is_lost_is_reported_as_made(
         assert "It is not known whether the change was made" in unknown.error["message"]
         names = [row["name"] for row in found.ask(0, path="/admin/keys", **ROOT).json["data"]]
         assert names == ["ada", "bea", "cleo"]
+        asked.clear()
+        second_router().save(tmp_path / "second")
+        unknown = found.ask(0, {"path": str(tmp_path / "second")}, "/admin/router", "PUT", **ROOT)
+        assert (unknown.status, unknown.error["code"]) == (500, "state_unknown")
+        number_lost = 0
+        assert found.ask(1, {"name": "dora"}, "/admin/keys", **ROOT).status == 201
+        assert eventually(lambda: len(digests(found)) == 1)  # its router is there for all
+        lines = found.ask(1, path="/admin/audit", **ROOT).json["data"]
+        assert {line["outcome"] for line in lines} == {"done"}
 
 
 def test_a_full_store_changes_nothing(tmp_path: Path, store: RedisProcess, monkeypatch: pytest.MonkeyPatch) -> None:

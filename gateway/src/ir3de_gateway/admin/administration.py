@@ -173,6 +173,8 @@ class Administration:
                     return now, problem
         except files.FolderBusyError:
             return now, build_busy_error()
+        except UnknownChangeError as error:  # it may be made: its router stays, and it is not recorded as refused
+            return now, ApiError(500, str(error), "state_unknown")
         except (IR3DEError, OSError) as error:  # the state folder cannot be used, so nothing was written
             return now, ApiError(500, f"nothing was changed: {error}", "state_unusable")
 
@@ -208,8 +210,8 @@ class Administration:
         line |= {"router_after": new.digest, "outcome": "done"}
         try:
             state = self.folder.write(new.state, line)
-        except UnknownChangeError as error:
-            raise ApiError(500, str(error), "state_unknown") from error
+        except UnknownChangeError:
+            raise
         except ArtifactError as error:
             raise ApiError(500, f"nothing was changed: {error}", "state_unusable") from error
         except ValueError as error:  # a lone surrogate: JSON can escape it, UTF-8 cannot encode it
