@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import threading
@@ -115,13 +116,20 @@ def test_a_worker_alone_has_nothing_pending(folder: Path) -> None:  # noqa: F811
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
 def test_a_change_is_pending_until_the_other_process_has_it(folder: Path) -> None:  # noqa: F811
     with process(folder, 2) as gateway:
-        halted = min(find_workers(gateway.running.pid))
-        os.kill(halted, signal.SIGSTOP)
-        try:
-            made = gateway.ask("POST", "/admin/experts", {"name": "history", "upstream": ENDPOINT})
-            assert made["pending"] == 1
-        finally:
-            os.kill(halted, signal.SIGCONT)
+        assert eventually(lambda: len(find_workers(gateway.running.pid)) == 2)
+
+        def is_counted(name: str) -> bool:
+            """Whether a halted worker is counted. One that is still starting is not."""
+            halted = min(find_workers(gateway.running.pid))
+            os.kill(halted, signal.SIGSTOP)
+            try:
+                made = gateway.ask("POST", "/admin/experts", {"name": name, "upstream": ENDPOINT})
+            finally:
+                os.kill(halted, signal.SIGCONT)
+            return bool(made.get("pending") == 1)
+
+        tries = (f"history-{number}" for number in itertools.count())
+        assert eventually(lambda: is_counted(next(tries)))
         for _ in range(8):  # by either worker
-            assert "history" in [row["name"] for row in gateway.ask("GET", "/admin/experts")["data"]]
+            assert "history-0" in [row["name"] for row in gateway.ask("GET", "/admin/experts")["data"]]
         assert eventually(lambda: "pending" not in gateway.ask("GET", "/admin/experts"))
