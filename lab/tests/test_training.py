@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]  # warnin
 
 from ir3de_lab.experiments.experts import models, training  # noqa: E402
 from ir3de_lab.experiments.experts.asking import Continuation, negative_log_likelihoods  # noqa: E402
-from ir3de_lab.experiments.experts.examples import IGNORED, Answers, blocks  # noqa: E402
+from ir3de_lab.experiments.experts.examples import IGNORED, Answers, Batch, blocks  # noqa: E402
 from ir3de_lab.experiments.experts.generating import STEPS_BETWEEN_LOOKS, Request, generate  # noqa: E402
 from ir3de_lab.experiments.experts.training import train  # noqa: E402
 
@@ -236,6 +236,20 @@ def test_only_answers_are_learnt(base: Path, tmp_path: Path, data: Path) -> None
     batch = Answers([[7, 8, 9]], [[3, 0]], 0, setting.training).batch(0)
     assert batch.ids[0].tolist() == [7, 8, 9, 3, 0]
     assert batch.labels[0].tolist() == [IGNORED, IGNORED, IGNORED, 3, 0]
+
+
+def test_a_batch_that_is_read_in_parts_has_the_gradient_of_the_whole(base: Path) -> None:
+    model = models.load(base, device="cpu")
+    ids = np.random.default_rng(0).integers(0, 50, (5, 12))
+    labels = np.where(np.arange(12) < np.array([[3], [9], [5], [11], [2]]), IGNORED, ids)  # answers of unequal length
+    found = []
+    for most_tokens in (12, 25, 10_000):
+        loss = training._learn(model, Batch(ids, labels), most_tokens)
+        found.append([loss, *(p.grad.norm().item() for p in model.model.parameters() if p.grad is not None)])
+        model.model.zero_grad()
+    assert len(found[0]) > 5
+    np.testing.assert_allclose(found[0], found[2], rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(found[1], found[2], rtol=1e-4, atol=1e-6)
 
 
 def test_a_batch_whose_answers_are_all_cut_off_teaches_nothing(tmp_path: Path, base: Path, data: Path) -> None:

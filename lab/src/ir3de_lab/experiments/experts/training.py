@@ -23,6 +23,7 @@ from ir3de_lab.experiments.material import Rows
 from ir3de_lab.experiments.settings import Setting, Training
 
 RECORD, STATE, BASE, SOURCE = "training.json", "state.safetensors", "base", "base.json"
+MOST_TOKENS = 4_096  # that are read in one pass, padding included: their activations and logits are held until its end
 
 OnStep = Callable[[str, int, float], None]
 
@@ -42,8 +43,7 @@ class _Run:
     def step(self, number: int, batch: Batch) -> None:
         for group in self.optimizer.param_groups:
             group["lr"] = rate_at(number, self.training)
-        loss = _loss(self.model, batch)
-        loss.backward()
+        loss = _learn(self.model, batch)
         trained = [parameter for parameter in self.model.model.parameters() if parameter.requires_grad]
         norm = self.model.torch.nn.utils.clip_grad_norm_(trained, self.training.clip or math.inf)
         if self.model.torch.isfinite(norm):
@@ -51,7 +51,7 @@ class _Run:
         else:
             self.skipped += 1  # one gradient that is no number would make every weight so
         self.optimizer.zero_grad(set_to_none=True)
-        self.losses.append(float(loss.detach()))
+        self.losses.append(loss)
 
 
 def train(
@@ -184,17 +184,32 @@ def _fitting(training: Training, given: Examples) -> Training:
     return replace(training, steps=min(training.steps, math.ceil(training.most_rounds * given.count / training.batch)))
 
 
-def _loss(model: LanguageModel, batch: Batch) -> Any:
-    """Mean cross-entropy of the tokens that count; the arithmetic is in half precision on an accelerator."""
+def _learn(model: LanguageModel, batch: Batch, most_tokens: int = MOST_TOKENS) -> float:
+    """Mean cross-entropy of the tokens that count, and its gradient.
+
+    A large batch is read in parts: their gradients add up to that of the whole, and less memory is held.
+    """
+    counted = max(1, int((batch.labels[:, 1:] != IGNORED).sum()))  # none, where every answer was cut off
+    rows = max(1, most_tokens // batch.ids.shape[1])
+    parts = []
+    for begin in range(0, len(batch.ids), rows):
+        part = slice(begin, begin + rows)
+        loss = _loss(model, Batch(batch.ids[part], batch.labels[part]), counted)
+        loss.backward()
+        parts.append(loss.detach())
+    return float(model.torch.stack(parts).sum())
+
+
+def _loss(model: LanguageModel, batch: Batch, counted: int) -> Any:
+    """Cross-entropy by the tokens that count in the whole batch; in half precision on an accelerator."""
     torch, device = model.torch, model.device
     ids, labels = (torch.from_numpy(array).to(device) for array in (batch.ids, batch.labels))
     with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
         logits = model.model(input_ids=ids, use_cache=False).logits
-    counted = labels[:, 1:].flatten()
     total = torch.nn.functional.cross_entropy(
-        logits[:, :-1].flatten(0, 1).float(), counted, ignore_index=IGNORED, reduction="sum"
+        logits[:, :-1].flatten(0, 1).float(), labels[:, 1:].flatten(), ignore_index=IGNORED, reduction="sum"
     )
-    return total / (counted != IGNORED).sum().clamp(min=1)  # where every answer was cut off there is nothing to learn
+    return total / counted
 
 
 def _keep(run: _Run, by: Mapping[str, Any], path: Path) -> None:
