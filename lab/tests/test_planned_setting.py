@@ -24,7 +24,7 @@ SMALLER = {
     "length = 1024": "length = 96",
     "generation_tokens = 1_500_000": "batch_tokens = 512\ngeneration_tokens = 2048",
     "gsm8k = 256, humaneval = 320, ifeval = 512, label = 8": "gsm8k = 6, humaneval = 8, ifeval = 8, label = 4",
-    "math = 250, kinds = 250, instruction = 200": "kinds = 3",
+    "math = 150, kinds = 150, instruction = 150": "kinds = 3",
 }
 
 
