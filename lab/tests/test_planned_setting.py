@@ -58,16 +58,19 @@ def data(tmp_path: Path) -> Path:
 
 def test_from_training_to_tables(setting: Path, data: Path, tmp_path: Path) -> None:
     experts, results = tmp_path / "experts", tmp_path / "results"
-    given = ["--setting", str(setting), "--data", str(data)]
+    given, shown = ["--setting", str(setting), "--data", str(data)], []
     for command in (
         ["train", *given, "--experts", str(experts)],
         ["outcomes", *given, "--experts", str(experts), "--results", str(results)],
         ["run", *given, "--results", str(results), "--only", "ours", "--only", "words"],
         ["tables", "--results", str(results)],
+        ["gain", "--setting", "reasoning-1b", "--results", str(results), "--save", str(tmp_path / "gain.json")],
     ):
         found = CliRunner().invoke(cli, ["bench", *command], catch_exceptions=False)
         assert found.exit_code == 0, found.output
-    assert "reasoning-1b: performance in percent" in found.output
+        shown.append(found.output)
+    assert "REASONING-1B: performance in percent" in shown[3] and "REASONING-1B, without kinds" in shown[4]
+    assert list(json.loads((tmp_path / "gain.json").read_bytes())["parts"]) == ["all", "without kinds"]
     drawn = read(results / "reasoning-1b" / "drawn.jsonl.xz")
     assert sum(item.startswith("kinds/") for item in drawn.items) == 3
     head, *rows = tiny_experts.read_answers(experts / "answers" / "kinds.jsonl.xz")

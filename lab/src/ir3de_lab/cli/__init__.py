@@ -12,6 +12,7 @@ from ir3de_lab.cli import (
     experiments,
     experts,
     figures,
+    gain,
     gateway,
     held_out_tasks,
     languages,
@@ -80,6 +81,7 @@ for _command in (
     stale.stale,
     stale.renew,
     tables.tables,
+    gain.gain,
     signs.signs,
     figures.figures,
 ):

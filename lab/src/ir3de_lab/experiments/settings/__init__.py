@@ -221,7 +221,7 @@ def is_shipped(name: str) -> bool:
     (True, True, False)
     """
     seeded = _SEEDED.fullmatch(name)
-    return (seeded[1] if seeded else name) in SHIPPED
+    return (seeded[1] if seeded else name) in (*SHIPPED, *PLANNED)
 
 
 def _with_seed(setting: Setting, seed: int) -> Setting:
