@@ -86,6 +86,22 @@ def test_kept_choices_are_scored_where_there_are_no_texts(stage: tuple[Path, Pat
     assert [table["rows"] for table in without["tables"]] == [table["rows"] for table in with_texts["tables"]]
 
 
+def test_routers_can_choose_before_the_experts_are_asked(stage: tuple[Path, Path, Path], tmp_path: Path) -> None:
+    file, data, results = stage
+    words = ("--setting", file, "--data", data, "--only", "words")
+    ahead = run_json("bench", "run", *words, "--results", tmp_path / "early", "--ahead")
+    assert ahead["made"] > 0 and ahead["tables"] == []
+    made = write_outcomes(file, data, tmp_path / "early")
+    early = run_json("bench", "run", "--setting", file, "--results", tmp_path / "early")
+    later = run_json("bench", "run", *words, "--results", results)
+    assert [table["rows"] for table in early["tables"] if table["name"] == "main"] == [
+        table["rows"] for table in later["tables"] if table["name"] == "main"
+    ]
+    assert len(choices.read_all(tmp_path / "early" / "tiny" / "choices", made)) == ahead["made"]
+    refused = run("bench", "run", *words, "--only", "halves", "--results", tmp_path / "none", "--ahead", code=2).stderr
+    assert "--ahead is for routers that choose without outcomes" in " ".join(refused.split())
+
+
 def test_outcomes_of_other_texts_are_refused(stage: tuple[Path, Path, Path], tmp_path: Path) -> None:
     file, _, results = stage
     other = {"cooking": [{"text": "roast the nuts"}], "law": [{"text": "the will was read"}]}

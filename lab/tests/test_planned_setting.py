@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 import tiny_experts
+import train_and_ask
 from ir3de.cli import cli
 from ir3de_lab.experiments import settings
 from ir3de_lab.experiments.matrix import read
@@ -59,9 +60,11 @@ def data(tmp_path: Path) -> Path:
 def test_from_training_to_tables(setting: Path, data: Path, tmp_path: Path) -> None:
     experts, results = tmp_path / "experts", tmp_path / "results"
     given, shown = ["--setting", str(setting), "--data", str(data)], []
+    jobs = list(train_and_ask.list_jobs([str(setting)], data, experts))
+    assert len(jobs) == 4 + 5 and all(job.after == () or job.after[0] in {one.name for one in jobs} for job in jobs)
     for command in (
-        ["train", *given, "--experts", str(experts)],
-        ["outcomes", *given, "--experts", str(experts), "--results", str(results)],
+        *(job.arguments[1:] for job in jobs),
+        ["outcomes", *given, "--experts", str(experts / "reasoning-1b"), "--results", str(results)],
         ["run", *given, "--results", str(results), "--only", "ours", "--only", "words"],
         ["tables", "--results", str(results)],
         ["gain", "--setting", "reasoning-1b", "--results", str(results), "--save", str(tmp_path / "gain.json")],
@@ -69,10 +72,11 @@ def test_from_training_to_tables(setting: Path, data: Path, tmp_path: Path) -> N
         found = CliRunner().invoke(cli, ["bench", *command], catch_exceptions=False)
         assert found.exit_code == 0, found.output
         shown.append(found.output)
-    assert "REASONING-1B: performance in percent" in shown[3] and "REASONING-1B, without kinds" in shown[4]
+    assert "REASONING-1B: performance in percent" in shown[-2] and "REASONING-1B, without kinds" in shown[-1]
+    assert list(train_and_ask.list_jobs([str(setting)], data, experts)) == []  # nothing is left to do
     assert list(json.loads((tmp_path / "gain.json").read_bytes())["parts"]) == ["all", "without kinds"]
     drawn = read(results / "reasoning-1b" / "drawn.jsonl.xz")
     assert sum(item.startswith("kinds/") for item in drawn.items) == 3
-    head, *rows = tiny_experts.read_answers(experts / "answers" / "kinds.jsonl.xz")
+    head, *rows = tiny_experts.read_answers(experts / "reasoning-1b" / "answers" / "kinds.jsonl.xz")
     assert head["about"]["evaluation"]["draws"] == 8
     assert all(len(row["draws"]) == 8 for row in rows)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from ir3de.cli.plugins import Output, output_options
+from ir3de.cli.plugins import Output, facts, hint, output_options
 from ir3de.errors import InputError
 from ir3de_lab.cli.experiments import results_option, setting_option
 from ir3de_lab.cli.shared import data_option
@@ -60,6 +60,7 @@ GROUPS = (
     show_default=True,
     help="Of the products of encoders.",
 )
+@click.option("--ahead", is_flag=True, help="Choose before the experts are asked, and score later.")
 @output_options
 def run(
     name: str,
@@ -74,6 +75,7 @@ def run(
     embeddings: Sequence[str],
     patient: bool,
     precision: Literal["float32", "bfloat16"],
+    ahead: bool,
     out: Output,
 ) -> None:
     """Fit every router on a setting, ask it about every test item, and score it from the outcomes.
@@ -96,11 +98,14 @@ def run(
     """
     from ir3de_lab.experiments import choices, expectations, left_out, material, running, settings
     from ir3de_lab.experiments.encoder_contenders import Ways
+    from ir3de_lab.experiments.outcomes import place_items
     from ir3de_lab.experiments.results import EXPECTATIONS, outcomes
 
     setting = settings.load(name)
     folder = results / setting.name
-    outcomes_found = outcomes(folder)
+    if ahead and (setting.scored or "halves" in only):
+        raise click.UsageError("--ahead is for routers that choose without outcomes: leave it out")
+    outcomes_found = place_items(setting, material.load(setting, data).items) if ahead else outcomes(folder)
     made = 0
     if sibling is not None:
         made += _take(results / settings.load(sibling).name, folder)
@@ -131,7 +136,12 @@ def run(
         left_out.update(folder, reasons, choices.read_all(folder / "choices", outcomes_found))
         for router, reason in reasons.items():
             out.warn(f"left out: {router}: {reason}")
-    _show(folder, made, out)
+    if not ahead:
+        _show(folder, made, out)
+        return
+    out.json({"setting": setting.name, "made": made, "tables": []})
+    out.result(facts([("choices", str(made)), ("kept", str(folder / "choices"))]))
+    out.note(hint(f"ir3de bench outcomes --setting {name}"))
 
 
 def _take(sibling: Path, folder: Path) -> int:

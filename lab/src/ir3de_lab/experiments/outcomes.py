@@ -175,6 +175,12 @@ def matrix_of(
     )
 
 
+def place_items(setting: Setting, items: Sequence[Item]) -> Matrix:
+    """The items and experts of a setting before any expert was asked: enough to choose by, and all values are zero."""
+    nothing = np.zeros((len(items), len(setting.domains)))
+    return matrix_of(setting, items, [1.0] * len(items), nothing.tolist(), (), {})
+
+
 def of_scored(setting: Setting, material: Material) -> Matrix:
     """The matrix of rows that carry every model's score; a domain's own expert is its best one, in hindsight."""
     items = material.items
