@@ -1,8 +1,4 @@
-"""Renew the tables of docs/few-prompts.md; `--check` only compares.
-
-results/cold_start.json has the rows of routers without an encoder. Those with one take most of the time: they were
-measured before, in results/cold_start_encoder.json, which has their accuracies alone on the page.
-"""
+"""Renew the tables of docs/few-prompts.md from results/cold_start.json; `--check` only compares."""
 
 from __future__ import annotations
 
@@ -67,21 +63,8 @@ def _write(value: float | None) -> str:
     return "–" if value is None else f"{value:.1f}"
 
 
-def add_encoder_rows(document: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """The document with the accuracies of routers with an encoder from another one, set by set."""
-    own = {row["router"] for row in document["all"]}
-
-    def join(part: str, *key: str) -> list[dict[str, Any]]:
-        more = [row for row in other[part] if row["router"] not in own and not row.get("missing")]
-        places = list(dict.fromkeys(tuple(row[name] for name in key) for row in document[part]))
-        rows = [row for row in document[part] if not row.get("missing")]
-        return sorted([*rows, *more], key=lambda row: places.index(tuple(row[name] for name in key)))
-
-    return {**document, "few": join("few", "data", "split"), "all": join("all", "data")}
-
-
 def main() -> int:
-    document = add_encoder_rows(raw("cold_start"), raw("cold_start_encoder"))
+    document = raw("cold_start")
     text = PAGE.read_text(encoding="utf-8")
     parts = (few, all_prompts, limits, unknowns, circumstances)
     return write_or_compare({PAGE: renew_parts(text, document, parts)}, __file__)

@@ -21,19 +21,9 @@ def test_limits_name_the_worst_domain() -> None:
     assert len({line.count("|") for line in lines}) == 1
 
 
-def test_rows_with_an_encoder_stand_beside_those_of_the_same_prompts() -> None:
-    every = {"data": "other", "router": "ir3de", "accuracy": {"test": 91.0}, "calibration_error": 2.0}
-    own = {"few": [FEW, {**FEW, "data": "other"}], "all": [{**every, "data": "suite"}, every]}
-    taught, absent = {**FEW, "router": "taught"}, {**FEW, "router": "absent", "missing": "needs --encoder"}
-    other = {"few": [{**FEW, "accuracy": 1.0}, taught, absent], "all": [{**every, "router": "encoder"}]}
-    joined = generator.add_encoder_rows(own, other)
-    assert [(row["data"], row["router"], row["accuracy"]) for row in joined["few"]] == [
-        ("suite", "ir3de", 83.25), ("suite", "taught", 83.25), ("other", "ir3de", 83.25)
-    ]  # fmt: skip
-    assert [(row["data"], row["router"]) for row in joined["all"]] == [
-        ("suite", "ir3de"), ("other", "ir3de"), ("other", "encoder")
-    ]  # fmt: skip
-    assert generator.all_prompts(joined)[-1] == "| other | encoder | 91.0 | – | – | 2.0 |"
+def test_a_router_on_all_prompts_has_a_row() -> None:
+    row = {"data": "suite", "router": "ir3de", "accuracy": {"test": 91.0}, "calibration_error": 2.0}
+    assert generator.all_prompts({"all": [row]})[2:] == ["| suite | ir3de | 91.0 | – | – | 2.0 |"]
 
 
 def test_unknowns_have_a_row_for_each_set_and_their_means() -> None:

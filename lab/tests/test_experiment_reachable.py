@@ -16,7 +16,7 @@ from ir3de_lab.experiments.matrix import Floats, Matrix
 from ir3de_lab.experiments.reachable import find_drawn, part_lead, reach, split
 from ir3de_lab.experiments.tables import tables
 
-ITEMS = 1_500
+ITEMS = 400
 
 
 def outcomes(points: Floats) -> Matrix:
