@@ -9,14 +9,10 @@ BIG_NOTES = (
 )
 
 RIVAL_NOTES = (
-    "All routers get the same prompts, cuts and draws. *Encoder* is all-MiniLM-L6-v2, which reads the first 256 tokens",
-    "of a prompt. Rows marked ¹ were measured on an accelerator (the raw file says which), all others on two cores.",
-    "Times cannot be compared between the two kinds; accuracies can. IR3DE's fit times include counting the texts.",
-    "*ir3de* is the closed form, and *ir3de, tuned* is what tuning chose before it tried the discriminative fit; the",
-    "table above has today's default.",
-    "",
-    "On clm and clm_large, the rows of TF-IDF count words and pairs of words. Since then, only words are counted",
-    "for texts this long, which takes a fifth of the time (results/README.md has that form).",
+    "All routers get the same prompts, cuts and draws, and all were measured on two cores, beside another program.",
+    "IR3DE's fit times include counting the texts. *ir3de* is the default of `Router.fit`, and *ir3de, tuned* has",
+    "`tune=True`. Routers on an encoder, with their rates chosen on training texts, are in [experiments](experiments.md)",
+    "and in [why not something else](why-not.md).",
 )
 
 SPEED_NOTES = (
