@@ -41,6 +41,11 @@ def test_json_is_changed_and_its_source_is_not() -> None:
     assert sum(text != before for text in changed) > 250 and len(set(changed)) > 150
 
 
+def test_lists_do_not_grow_without_end() -> None:
+    """This input repeated a list of repeated lists, and took as long as the time limits of the gateway."""
+    assert max(len(doors.json_request(0, n)) for n in (*range(300), 13_208)) < 5_000_000
+
+
 def test_an_exception_of_others_is_a_finding_and_one_of_ours_is_not(tmp_path: Path) -> None:
     def read(path: Path) -> bool:
         data = path.read_bytes()

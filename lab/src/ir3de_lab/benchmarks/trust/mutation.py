@@ -103,6 +103,7 @@ VALUES: tuple[Any, ...] = (
     [1, 2, 3],
 )
 MAX_BYTES = 200_000  # of an input
+GROWN_BYTES = 20_000  # of a changed document, which is then not changed further
 DEPTH = 70
 
 
@@ -184,6 +185,8 @@ def mutate_json(document: Any, dice: random.Random) -> Any:
     copied = json.loads(json.dumps(document))
     for _ in range(1 + int(dice.expovariate(0.8))):
         copied = _change_somewhere(copied, dice)
+        if len(json.dumps(copied)) > GROWN_BYTES:
+            break  # lists that are repeated again and again take seconds, in which no other input is sent or read
     return copied
 
 
