@@ -11,8 +11,8 @@ BIG_NOTES = (
 RIVAL_NOTES = (
     "All routers get the same prompts, cuts and draws, and all were measured on two cores, beside another program.",
     "IR3DE's fit times include counting the texts. *ir3de* is the default of `Router.fit`, and *ir3de, tuned* has",
-    "`tune=True`. Routers on an encoder, with their rates chosen on training texts, are in [experiments](experiments.md)",
-    "and in [why not something else](why-not.md).",
+    "`tune=True`. Routers on an encoder, with their rates chosen on training texts, are in",
+    "[experiments](experiments.md) and in [why not something else](why-not.md).",
 )
 
 SPEED_NOTES = (

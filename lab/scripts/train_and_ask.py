@@ -3,10 +3,11 @@
     python lab/scripts/train_and_ask.py reasoning-1b --seeds 3 --data suites/ --experts experts/
     python lab/scripts/train_and_ask.py reasoning-1b --seeds 3 --data suites/ --experts experts/ --encoders results/
 
-Every expert is trained by one command, and every model asked by another; as many run at once as the accelerator's memory
-holds. Each command keeps what it made, so the script can be stopped and started again: it goes on where it stopped. The
-base model is unpacked once, for all seeds. What a command prints is in experts/logs/. With --encoders, the routers on an
-encoder choose meanwhile. Answers are judged afterwards, by `ir3de bench outcomes`, where no accelerator is needed.
+Every expert is trained by one command, and every model asked by another; as many run at once as the accelerator's
+memory holds. Each command keeps what it made, so the script can be stopped and started again: it goes on where it
+stopped. The base model is unpacked once, for all seeds. What a command prints is in experts/logs/. With --encoders, the
+routers on an encoder choose meanwhile. Answers are judged afterwards, by `ir3de bench outcomes`, which needs no
+accelerator.
 """
 
 from __future__ import annotations
@@ -73,13 +74,15 @@ def share_base(names: Sequence[str], experts: Path) -> None:
 def run(jobs: Sequence[Job], logs: Path, memory_gb: int) -> list[str]:
     """Run the jobs, as many at once as fit; the names of those that failed."""
     logs.mkdir(parents=True, exist_ok=True)
-    waiting, running, ended, failed, begin = list(jobs), {}, set[str](), list[str](), time.monotonic()
+    waiting, ended, failed, begin = list(jobs), set[str](), list[str](), time.monotonic()
+    running: dict[Job, subprocess.Popen[bytes]] = {}
     while waiting or running:
         for job in [job for job, process in running.items() if process.poll() is not None]:
             code = running.pop(job).returncode
             ended.add(job.name)
             failed += [job.name] if code else []
-            print(f"{time.monotonic() - begin:7.0f} s  {job.name}: {'failed, see its log' if code else 'done'}", flush=True)
+            told = "failed, see its log" if code else "done"
+            print(f"{time.monotonic() - begin:7.0f} s  {job.name}: {told}", flush=True)
         lost = [job for job in waiting if set(job.after) & set(failed)]
         waiting, failed = [job for job in waiting if job not in lost], [*failed, *(job.name for job in lost)]
         for job in list(waiting):
@@ -106,7 +109,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=1, help="of the experts [default: 1]")
     parser.add_argument("--data", type=Path, default=os.environ.get("IR3DE_DATA"), help="folder of suites")
     parser.add_argument("--experts", type=Path, default=Path("experts"), help="each seed has its own folder in it")
-    parser.add_argument("--encoders", type=Path, metavar="RESULTS", help="keep the choices of routers on an encoder there")
+    parser.add_argument("--encoders", type=Path, metavar="RESULTS", help="where routers on an encoder keep choices")
     parser.add_argument("--memory", type=int, default=132, metavar="GB", help="of the accelerator [default: 132]")
     given = parser.parse_args()
     if given.data is None:

@@ -28,8 +28,9 @@ def logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where jobs write that they begin and end; a job is told its name, and whether it fails."""
     path = tmp_path / "log"
     code = (
-        "import sys, time; _, name, code = sys.argv; log = lambda what: open(r'{path}', 'a').write(f'{{what}} {{name}}\\n');"
-        "log('begin'); time.sleep(0.3); log('end'); print(name, 'says something'); sys.exit(int(code))"
+        "import sys, time; _, name, code = sys.argv; "
+        "log = lambda what: open(r'{path}', 'a').write(f'{{what}} {{name}}\\n'); log('begin'); "
+        "time.sleep(0.3); log('end'); print(name, 'says something'); sys.exit(int(code))"
     )
     monkeypatch.setattr(train_and_ask, "CALL", code.format(path=path))
     monkeypatch.setattr(train_and_ask, "POLL_S", 0.01)

@@ -74,7 +74,8 @@ def _show_gain(row: Row, signs: Mapping[str, int]) -> str:
 
 def _told(found: Gain) -> list[Text]:
     sentences = (
-        f"Routing beats the best single expert ({found.best_expert}, in hindsight) and the base model: {found.verdict}.",
+        f"Routing beats the best single expert ({found.best_expert}, in hindsight) and the base model: "
+        f"{found.verdict}.",
         f"No rival is surely above ir3de: {found.rivals_verdict}.",
         "▲ or ▼: ir3de is surely above or below, by Holm's rule within the best single expert and the base model, and "
         "within the rivals.",

@@ -194,10 +194,8 @@ def score(contenders: Sequence[Contender], matrix: Matrix) -> Floats:
 def resample(contenders: Sequence[Contender], matrix: Matrix, resamples: int = RESAMPLES, seed: int = 0) -> Floats:
     """(contenders, resamples, domains)  the scores in percent, mean over the seeds that are drawn"""
     points = np.stack([one.points for one in contenders])
-    rng, chunks = np.random.default_rng(seed), []
-    for begin in range(0, resamples, _CHUNK):
-        chunks.append(_resample(points, matrix, min(_CHUNK, resamples - begin), rng))
-    return np.concatenate(chunks, axis=1)
+    rng, begins = np.random.default_rng(seed), range(0, resamples, _CHUNK)
+    return np.concatenate([_resample(points, matrix, min(_CHUNK, resamples - at), rng) for at in begins], axis=1)
 
 
 def _resample(points: Floats, matrix: Matrix, resamples: int, rng: np.random.Generator) -> Floats:
@@ -272,8 +270,9 @@ def _weigh(
         for row, sign in zip(family, find_signs([row.gain for row in family]), strict=True)
     }
     verdict = judge_single(single, signs)
-    if verdict == HELD and any(mine <= theirs for row in single for mine, theirs in zip(rows[0].by_seed, row.by_seed)):
-        verdict = IN_PART  # not above both with every seed
+    with_every_seed = all(np.greater(rows[0].by_seed, row.by_seed).all() for row in single)
+    if verdict == HELD and not with_every_seed:
+        verdict = IN_PART
     rivals_verdict = NOT_HELD if any(signs[row.name] < 0 for row in rivals) else HELD
     return Gain(domains, tuple(rows), best.name, signs, verdict, rivals_verdict)
 
