@@ -16,13 +16,13 @@ from benchmark_notes import (
     ROBUSTNESS_NOTES,
     SCALE_NOTES,
     SPEED_NOTES,
+    VERSIONS_NOTES,
 )
 from default_tables import find_accuracies, tabulate_defaults, tabulate_targets
 from ir3de_lab.benchmarks.gateway.tables import (
     GATEWAY_NOTES,
     LIMITS_NOTES,
     SOAK_NOTES,
-    VERSIONS_NOTES,
     limits_table,
     proxy_table,
     soak_table,
