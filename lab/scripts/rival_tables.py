@@ -21,8 +21,7 @@ def rival_tables(document: dict[str, Any]) -> list[str]:
         for row in sorted(rows, key=lambda row: not row["router"].startswith("ir3de")):
             cells = [_with_spread(row, column, row[column] == best[column]) for column in columns]
             route = "" if row["route_us"] is None else number(row["route_us"])
-            mark = " ¹" if row["circumstances"]["accelerator"] else ""
-            lines.append(f"| {row['router']}{mark} | {' | '.join(cells)} | {number(row['fit_seconds'])} | {route} |")
+            lines.append(f"| {row['router']} | {' | '.join(cells)} | {number(row['fit_seconds'])} | {route} |")
         lines.append("")
     return lines
 

@@ -21,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ir3de.errors import IR3DEError
 from ir3de_lab.experiments import held_out, settings
 from ir3de_lab.experiments.answers import ANSWERS, HELD_OUT, answers_file, columns
 from ir3de_lab.experiments.experts.training import BASE, base_of, finished
@@ -115,8 +116,11 @@ def main() -> int:
     if given.data is None:
         parser.error("name a folder of suites with --data, or in IR3DE_DATA")
     names = [given.setting, *(f"{given.setting}-seed-{seed}" for seed in range(1, given.seeds))]
-    share_base(names, given.experts)
-    jobs = list(list_jobs(names, given.data, given.experts, given.encoders))
+    try:
+        share_base(names, given.experts)
+        jobs = list(list_jobs(names, given.data, given.experts, given.encoders))
+    except IR3DEError as error:
+        parser.error(str(error))
     failed = run(jobs, given.experts / "logs", given.memory)
     print(f"{len(jobs) - len(failed)} of {len(jobs)} jobs done")
     return 1 if failed else 0

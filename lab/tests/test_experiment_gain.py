@@ -89,6 +89,18 @@ def test_one_seed_that_is_not_above_takes_the_verdict_back(tmp_path: Path) -> No
     assert found.verdict == IN_PART
 
 
+def test_the_base_model_is_found_by_its_name_in_every_seed(tmp_path: Path) -> None:
+    """Extras may stand in another order where another model took an expert's place."""
+    points = [draw(WELL, BADLY, 0.4, 0), draw(WELL, BADLY, 0.4, 1)]
+    points[1][:, 2], root = 1.0, write_seeds(tmp_path, points)
+    made = replace(outcomes(points[1], "by-hand-seed-1"), extras=("base", "average"))
+    for name in ("outcomes", "drawn"):
+        matrix_files.write(made, root / "by-hand-seed-1" / f"{name}.jsonl.xz")
+    reachable.write(points[1], made.columns, made, root / "by-hand-seed-1")
+    (base,) = (row for row in measure(root, 50).rows if row.name == "base")
+    assert base.by_seed == pytest.approx([100 * points[0][:, 3].mean(), 100.0])
+
+
 def test_a_rival_that_is_surely_above_is_told(tmp_path: Path) -> None:
     points = draw(WELL, BADLY, 0.4, 0)
     made = outcomes(points)

@@ -23,6 +23,13 @@ def test_every_seed_is_trained_and_asked() -> None:
         assert own[4].after == (f"{name}-train-math",) and own[-1].after == ()
 
 
+def test_an_unknown_setting_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.argv", ["train_and_ask.py", "no-such", "--data", "suites"])
+    with pytest.raises(SystemExit, match="2"):
+        train_and_ask.main()
+    assert "no setting 'no-such'" in capsys.readouterr().err
+
+
 @pytest.fixture
 def logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where jobs write that they begin and end; a job is told its name, and whether it fails."""

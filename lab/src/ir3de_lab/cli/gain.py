@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from ir3de_lab.experiments.gain import Gain, Row
 
-SIGNS = {1: " ▲", -1: " ▼", 0: ""}  # of the router over the row
-
 
 @click.command()
 @click.option("--setting", "name", required=True, metavar="NAME", help="Such as reasoning-1b; its other seeds join.")
@@ -66,10 +64,9 @@ def _table(found: Gain) -> Table:
 
 
 def _show_gain(row: Row, signs: Mapping[str, int]) -> str:
-    if row.gain is None:
-        return ""
-    low, high = row.gain.interval
-    return f"{row.gain.value:+.1f} [{low:+.1f}, {high:+.1f}]{SIGNS[signs.get(row.name, 0)]}"
+    from ir3de_lab.experiments.cells import SIGNS, gap
+
+    return "" if row.gain is None else gap(row.gain).text + SIGNS[signs.get(row.name, 0)]
 
 
 def _told(found: Gain) -> list[Text]:

@@ -105,14 +105,15 @@ def run(
     folder = results / setting.name
     if ahead and (setting.scored or "halves" in only):
         raise click.UsageError("--ahead is for routers that choose without outcomes: leave it out")
-    outcomes_found = place_items(setting, material.load(setting, data).items) if ahead else outcomes(folder)
+    loaded = material.load(setting, data) if ahead else None
+    outcomes_found = outcomes(folder) if loaded is None else place_items(setting, loaded.items)
     made = 0
     if sibling is not None:
         made += _take(results / settings.load(sibling).name, folder)
     elif data is None and not setting.data.hub:
         out.note(f"no --data: scoring the choices in {folder / 'choices'}")
     else:
-        stage = running.prepare(setting, material.load(setting, data), outcomes_found, experts)
+        stage = running.prepare(setting, loaded or material.load(setting, data), outcomes_found, experts)
         there = {one.router for one in choices.read_all(folder / "choices", outcomes_found)}
         there |= {one.router for one in expectations.read_all(folder / EXPECTATIONS, outcomes_found)}
         reasons: dict[str, str] = {}

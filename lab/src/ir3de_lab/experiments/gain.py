@@ -22,6 +22,7 @@ from ir3de.errors import ArtifactError
 from ir3de_lab.experiments import results, settings
 from ir3de_lab.experiments.choices import Choices
 from ir3de_lab.experiments.halves import SINGLE
+from ir3de_lab.experiments.held_out import BASE
 from ir3de_lab.experiments.matrix import Floats, Matrix, Places
 from ir3de_lab.experiments.metrics import Judge
 from ir3de_lab.experiments.reachable import reach
@@ -29,7 +30,6 @@ from ir3de_lab.experiments.resampling import RESAMPLES, Difference, compare_draw
 from ir3de_lab.experiments.results import Results, carried_over
 from ir3de_lab.experiments.standings import BEST_OF, DEFAULT, ORACLE, REACHABLE, best_name, by_series, chosen_of
 
-BASE = "base"
 OWN = "own expert of each item"
 PAPER_SERIES = "IR3DE (authors' code)"  # the paper's router, of which k is chosen
 LEAST_GAIN = 2.0  # points above both single models for the verdict "held"
@@ -147,8 +147,8 @@ def list_contenders(seeds: Sequence[Results]) -> list[Contender]:
             f"{seeds[0].folder} has no choices of '{DEFAULT}': make them with `ir3de bench run "
             f"--setting {seeds[0].setting} --data DIR`"
         )
-    if BASE not in matrix.extras:
-        raise ArtifactError(f"{seeds[0].folder} has no column '{BASE}', so there is nothing to compare routing with")
+    if lacking := next((one for one in seeds if BASE not in _get_drawn(one).extras), None):
+        raise ArtifactError(f"{lacking.folder} has no column '{BASE}', so there is nothing to compare routing with")
     source = next(one for one in seeds if default in one.choices)
 
     def follow(name: str, kind: str, columns: Places) -> Contender:
@@ -161,7 +161,7 @@ def list_contenders(seeds: Sequence[Results]) -> list[Contender]:
     return [
         follow(DEFAULT, ROUTER, carry(default)),
         *(follow(name, EXPERT, place * everywhere) for place, name in enumerate(matrix.experts)),
-        follow(BASE, BASE, matrix.columns.index(BASE) * everywhere),
+        Contender(BASE, BASE, np.stack([_get_draws(one)[:, _get_drawn(one).columns.index(BASE)] for one in seeds])),
         *(follow(name, RIVAL, carry(one)) for name, one in list_rivals(choices).items()),
         follow(OWN, BOUND, matrix.own_expert),
     ]
@@ -183,12 +183,8 @@ def list_rivals(choices: Sequence[Choices]) -> dict[str, Choices]:
 
 def score(contenders: Sequence[Contender], matrix: Matrix) -> Floats:
     """(contenders, seeds, domains)  in percent"""
-    points = np.stack([one.points.mean(axis=2) for one in contenders])
-    scores = np.empty((*points.shape[:2], len(matrix.domains)))
-    for place in range(len(matrix.domains)):
-        shares = [points[:, :, items].sum(axis=2) / matrix.weight[items].sum() for items in _list_groups(matrix, place)]
-        scores[:, :, place] = 100 * np.mean(shares, axis=0)
-    return scores
+    judge = Judge(matrix)
+    return np.array([[judge.of_points(points.mean(axis=1)).raw for points in one.points] for one in contenders])
 
 
 def resample(contenders: Sequence[Contender], matrix: Matrix, resamples: int = RESAMPLES, seed: int = 0) -> Floats:
