@@ -59,6 +59,9 @@ def refusal(text: str) -> str:
     [
         (GOOD + "    modle: x\n", "line 5, experts.0.modle: there is no such field, did you mean model?"),
         (GOOD + "port: 80\n", "line 5, port: there is no such field here, did you mean server.port?"),
+        (GOOD + '("routing": {}\n', 'line 5, ("routing": there is no such field, did you mean routing?'),
+        (GOOD + "(folder): {}\n", "line 5, (folder): there is no such field"),
+        (GOOD + "state: {(store): 1, store: 'redis://a'}\n", "line 5, state.(store): there is no such field"),
         (GOOD + "server:\n  port: '80'\n", 'line 6, server.port: should be a valid integer, found "80"'),
         (GOOD + "server:\n  open: yes\n", 'server.open: should be a valid boolean, found "yes": write true or false'),
         (GOOD + "routing: {default: maths}\n", "line 5, routing.default: no expert 'maths': there are law"),

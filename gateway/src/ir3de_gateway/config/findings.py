@@ -15,6 +15,7 @@ from pydantic_core import ErrorDetails
 
 from ir3de.errors import InputError, describe_value
 from ir3de_gateway.config.experts import read_variable
+from ir3de_gateway.config.state import TAGS
 
 FieldPath = tuple[str | int, ...]  # ("experts", 0, "base_url")
 _SECRETS = {  # names of fields that would hold a secret, and the field for the name of its variable
@@ -186,9 +187,13 @@ def convert_errors(document: Document, details: Iterable[ErrorDetails], root: ty
 
 
 def _drop_tags(detail: ErrorDetails) -> ErrorDetails:
-    """The error without the names of alternatives, which pydantic puts among the fields: they have parentheses."""
-    path = tuple(step for step in detail["loc"] if not str(step).startswith("("))
-    return {**detail, "loc": path}
+    """The error without the names of alternatives, which pydantic puts among the fields.
+
+    Where there is no such field, the last name is the user's, whatever it is.
+    """
+    path = detail["loc"]
+    end = len(path) - (detail["type"] == "extra_forbidden")
+    return {**detail, "loc": (*(step for step in path[:end] if step not in TAGS), *path[end:])}
 
 
 def _describe_error(detail: ErrorDetails, root: type[BaseModel]) -> str:

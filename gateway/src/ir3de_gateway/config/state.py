@@ -10,6 +10,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 from ir3de.errors import InputError
 from ir3de_gateway.config.experts import FilePath, Part, Variable, read_variable
 
+STORE_TAG, FOLDER_TAG = TAGS = ("(store)", "(folder)")  # pydantic puts them among the names of fields
 SCHEMES = ("redis", "rediss", "unix", "redis+cluster", "rediss+cluster")
 
 
@@ -59,11 +60,11 @@ class SharedState(Part):
 
 
 def _find_kind(value: object) -> str:
-    return "(store)" if isinstance(value, dict | SharedState) else "(folder)"
+    return STORE_TAG if isinstance(value, dict | SharedState) else FOLDER_TAG
 
 
 StateLocation = Annotated[
-    Annotated[SharedState, Tag("(store)")] | Annotated[FilePath, Tag("(folder)")], Discriminator(_find_kind)
+    Annotated[SharedState, Tag(STORE_TAG)] | Annotated[FilePath, Tag(FOLDER_TAG)], Discriminator(_find_kind)
 ]
 
 
