@@ -40,6 +40,7 @@ def wheel(built: dict[str, builds.Distribution]) -> Path:
 needs_compiler = pytest.mark.skipif(kernel.native is None, reason="needs a C compiler and Python's headers")
 
 
+@pytest.mark.nightly
 @needs_compiler
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="git says which files are sources")
 def test_a_build_elsewhere_and_one_from_the_sdist_have_the_same_bytes(

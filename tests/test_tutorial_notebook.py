@@ -25,6 +25,7 @@ def run_check(notebook: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.nightly
 @pytest.mark.clients
 def test_the_tutorial_runs_and_shows_what_is_committed() -> None:
     done = run_check(NOTEBOOK)

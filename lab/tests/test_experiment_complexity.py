@@ -41,7 +41,7 @@ def written(folder: Path, load: float = 0.5) -> Path:
     return folder / "clm"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_every_router_is_measured_at_every_point() -> None:
     rows = complexity.measure(TRAIN, ["boil it in butter", "the court was void", "eggs", "an appeal"] * 2, SMALL)
     assert {(r["axis"], r["at"]) for r in rows} == {

@@ -47,7 +47,7 @@ def test_each_way_finds_the_expert_that_the_other_half_shows() -> None:
     assert len(found[FROM_OUTCOMES].about["validation_by_half"]) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_items_own_outcome_does_not_change_its_choice() -> None:
     items, matrix = stage()
     first = halve(items, matrix)

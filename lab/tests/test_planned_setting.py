@@ -57,6 +57,7 @@ def data(tmp_path: Path) -> Path:
     return tmp_path / "suites"
 
 
+@pytest.mark.nightly
 def test_from_training_to_tables(setting: Path, data: Path, tmp_path: Path) -> None:
     experts, results = tmp_path / "experts", tmp_path / "results"
     given, shown = ["--setting", str(setting), "--data", str(data)], []

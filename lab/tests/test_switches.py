@@ -67,7 +67,7 @@ def test_a_replay_follows_the_gateways_rule() -> None:
     assert found["chosen"] in found["tried"] and min(found["chosen"]["accuracy"]) >= 0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_agents_through_a_gateway(tmp_path: Path) -> None:
     router, traces = tiny.router(), build_traces(SOURCES, 3)
     one, each = (count_switches("tiny", way.name, traces, hold_traces(router, traces, way)) for way in (ONE_PIN, PINS))
@@ -81,7 +81,7 @@ def test_agents_through_a_gateway(tmp_path: Path) -> None:
     assert len(document["rows"]) == 12
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_affinity_keeps_what_turns_lose() -> None:
     without, affine = measure_affinity(QUICK)
     assert (without.affinity, affine.affinity, without.requests) == (0, 2, affine.requests)

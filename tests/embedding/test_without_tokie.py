@@ -150,7 +150,7 @@ def test_no_proof_of_a_vocabulary_of_ours_is_made_at_run_time(monkeypatch: pytes
     assert again.encode("It's 12 o'clock").tolist() == bundled.encode("It's 12 o'clock").tolist()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("vocabulary", ["bundled", "multilingual"])
 def test_the_engines_agree_on_the_vocabularies_of_ours(vocabulary: str) -> None:
     if vocabulary == "bundled":

@@ -101,6 +101,7 @@ def test_removing_what_was_taught_gives_the_router_that_never_had_a_teacher(
     assert alike(forget(ir3de.Router.load(tmp_path / "taught")), plain)
 
 
+@pytest.mark.nightly
 def test_changes_commute_with_what_was_taught(taught: ir3de.Router) -> None:
     name, more = "news", examples.prompts()[list(examples.prompts())[-1]][:9]
     first, *_ = EXPERTS
