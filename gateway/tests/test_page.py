@@ -23,7 +23,7 @@ browser_test = pytest.mark.browser
 
 
 def typed(page: Browser, text: str) -> None:
-    """Type a prompt once the page shows its first example, which it puts into an empty field, and wait until it has followed."""
+    """Type a prompt, and wait until the page has followed. Before, wait for the example that the page begins with."""
     page.until(lambda: page.run("return 'ready' in document.documentElement.dataset"))
     page.type("#prompt", text)
     page.until(lambda: page.run("return document.documentElement.dataset.ready") == text)
