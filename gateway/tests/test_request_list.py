@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from time import time
 from typing import Any
@@ -120,7 +121,7 @@ def test_a_damaged_row_hides_no_other(tmp_path: Path) -> None:
 
     with Journal.create(tmp_path) as journal:
         journal.append(TrafficRecord(f"r{n}", 1.0) for n in range(5))
-    with sqlite3.connect(tmp_path / "journal.sqlite") as database:
+    with closing(sqlite3.connect(tmp_path / "journal.sqlite", isolation_level=None)) as database:
         database.execute("UPDATE requests SET details = 'x' WHERE id IN ('r0', 'r3')")
     with Journal.open(tmp_path) as journal:
         first, found = journal.read_before(None, 2)

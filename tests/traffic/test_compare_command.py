@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -153,7 +154,7 @@ def test_only_some_days(live: Path, candidate: Path, state: Path) -> None:
 
 
 def test_a_damaged_row_is_skipped_and_said(live: Path, candidate: Path, state: Path) -> None:
-    with sqlite3.connect(state / "feedback" / "journal.sqlite") as database:
+    with closing(sqlite3.connect(state / "feedback" / "journal.sqlite", isolation_level=None)) as database:
         database.execute("UPDATE requests SET details = '{half' WHERE id = 'r3'")
     found = run_json("compare", live, candidate, "--from", state)
     assert found["requests"] == 19 and found["damaged"] == 1
