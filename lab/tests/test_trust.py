@@ -12,6 +12,7 @@ import pytest
 
 from ir3de import Router
 from ir3de.corpora import examples as demo
+from ir3de_lab import files
 from ir3de_lab.benchmarks.trust import answers, doors, parsers
 from ir3de_lab.benchmarks.trust.kills import HOOK
 from ir3de_lab.benchmarks.trust.mutation import dice_for, mutate_bytes, mutate_json
@@ -83,6 +84,14 @@ def test_findings_are_told_once() -> None:
         campaign.report(number, "500: the same")
     campaign.report(9, "another")
     assert [finding["number"] for finding in campaign.findings] == [0, 9]
+
+
+def test_a_finding_is_kept_whatever_its_request_holds(tmp_path: Path) -> None:
+    campaign = doors.Campaign("x", 0)
+    campaign.report(3, "one", request={"input": "half a pair: \ud83d"})
+    files.write_json(tmp_path / "found.json", {"campaigns": campaign.findings})
+    (found,) = json.loads((tmp_path / "found.json").read_bytes())["campaigns"]
+    assert found["request"] == {"input": "half a pair: \ud83d"}
 
 
 def test_requests_lost_and_wrong_are_counted() -> None:

@@ -46,8 +46,8 @@ def write_json(path: Path, document: Mapping[str, Any]) -> None:
 
 
 def to_json(document: Mapping[str, Any]) -> bytes:
-    """Encode a document as readable JSON."""
-    return json.dumps(document, ensure_ascii=False, indent=1).encode() + b"\n"
+    """Encode a document as readable JSON. Half of a surrogate pair, which UTF-8 cannot say, becomes an escape."""
+    return json.dumps(document, ensure_ascii=False, indent=1).encode(errors="backslashreplace") + b"\n"
 
 
 def make_folder(folder: Path) -> None:
