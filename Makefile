@@ -60,8 +60,8 @@ figures:         ## every published figure that is older than the code, made aga
 trust:           ## two minutes of changed inputs at every parser and faults under a real gateway; SEED=7 tries others
 	ir3de bench trust --minutes 2 --seed $(or $(SEED),0) --findings trust-findings
 
-trust-long:      ## an hour of it, with a kill at every write; docs/reliability.md is made from its result
-	ir3de bench trust --minutes 60 --seed $(or $(SEED),0) --findings trust-findings --save results/trust.json
+trust-long:      ## half an hour of it, with a kill at every write; docs/reliability.md is made from its result
+	ir3de bench trust --minutes 30 --seed $(or $(SEED),0) --findings trust-findings --save results/trust.json
 
 audit:           ## known weaknesses of the installed packages; needs the network and `pip install pip-audit`
 	pip-audit --skip-editable
