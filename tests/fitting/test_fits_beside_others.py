@@ -15,8 +15,8 @@ from ir3de.routing.decision import Decision
 from ir3de.scorers import Blend
 from ir3de.scorers.arithmetic import FITS, using
 
-PROMPTS = {name: texts[:40] for name, texts in list(examples.prompts().items())[:3]}
-QUESTIONS = [examples.prompts()[name][-1] for name in PROMPTS]
+PROMPTS = {name: texts[:40] for name, texts in examples.prompts().items()}
+QUESTIONS = [texts[-1] for texts in examples.prompts().values()]
 
 
 def fit(on_solve: Callable[[], object] = lambda: None) -> Router:
