@@ -5,9 +5,9 @@
 
 Every expert is trained by one command, and every model asked by another; as many run at once as the accelerator's
 memory holds. Each command keeps what it made, so the script can be stopped and started again: it goes on where it
-stopped. The base model is unpacked once, for all seeds. What a command prints is in experts/logs/. With --encoders, the
-routers on an encoder choose meanwhile. Answers are judged afterwards, by `ir3de bench outcomes`, which needs no
-accelerator.
+stopped, and an expert whose answers are there is not trained again. The base model is unpacked once, for all seeds.
+What a command prints is in experts/logs/. With --encoders, the routers on an encoder choose meanwhile. Answers are
+judged afterwards, by `ir3de bench outcomes`, which needs no accelerator.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ir3de_lab.experiments.answers import ANSWERS, HELD_OUT, answers_file, colum
 from ir3de_lab.experiments.experts.training import BASE, base_of, finished
 from ir3de_lab.experiments.settings import Setting
 
-TRAINING_GB, ASKING_GB, ROUTING_GB = 19, 50, 5  # of the accelerator's memory that a command takes; answers need most
+TRAINING_GB, ASKING_GB, ROUTING_GB = 40, 60, 8  # of the accelerator's memory that a command takes; answers need most
 POLL_S = 0.5
 # the command line without its entry point, so that nothing has to be installed
 CALL = "from ir3de.cli import cli; from ir3de_lab.cli import bench; cli.add_command(bench); cli(prog_name='ir3de')"
@@ -52,20 +52,20 @@ def list_jobs(names: Sequence[str], data: Path, experts: Path, encoders: Path | 
         setting = settings.load(name)
         folder = experts / setting.name
         given = ("--setting", name, "--data", str(data), "--experts", str(folder))
-        trained = [domain for domain in setting.domains if not finished(folder / domain, setting)]
+        asked = [column for column in columns(setting) if not _is_answered(setting, folder, column)]
+        trained = [domain for domain in setting.domains if domain in asked and not finished(folder / domain, setting)]
         for domain in trained:
             yield Job(f"{setting.name}-train-{domain}", ("bench", "train", *given, "--domain", domain), TRAINING_GB)
-        for column in columns(setting):
-            if not _is_answered(setting, folder, column):
-                after = (f"{setting.name}-train-{column}",) if column in trained else ()
-                asked = ("bench", "outcomes", *given, "--no-judge", "--column", column)
-                yield Job(f"{setting.name}-ask-{column}", asked, ASKING_GB, after)
+        for column in asked:
+            after = (f"{setting.name}-train-{column}",) if column in trained else ()
+            question = ("bench", "outcomes", *given, "--no-judge", "--column", column)
+            yield Job(f"{setting.name}-ask-{column}", question, ASKING_GB, after)
 
 
 def share_base(names: Sequence[str], experts: Path) -> None:
     """Unpack the base model for the first seed, and let the others read it there."""
     setting = settings.load(names[0])
-    first = base_of(setting, experts / setting.name)
+    first = base_of(setting, experts / setting.name, device="cpu")  # this process holds no memory of the accelerator
     for name in names[1:]:  # seeds have the names of their folders
         (experts / name).mkdir(parents=True, exist_ok=True)
         if not (experts / name / BASE).exists():

@@ -23,6 +23,18 @@ def test_every_seed_is_trained_and_asked() -> None:
         assert own[4].after == (f"{name}-train-math",) and own[-1].after == ()
 
 
+def test_an_expert_whose_answers_are_there_is_not_trained_again(tmp_path: Path) -> None:
+    answers = tmp_path / "reasoning-1b" / "answers"
+    answers.mkdir(parents=True)
+    for column in ("math", "base"):
+        (answers / f"{column}.jsonl.xz").touch()
+    jobs = [job.name for job in train_and_ask.list_jobs(["reasoning-1b"], Path("suites"), tmp_path)]
+    assert jobs == [
+        *(f"reasoning-1b-train-{domain}" for domain in ("kinds", "coding", "instruction")),
+        *(f"reasoning-1b-ask-{column}" for column in ("kinds", "coding", "instruction", "base")),  # base: held-out prompts
+    ]
+
+
 def test_an_unknown_setting_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("sys.argv", ["train_and_ask.py", "no-such", "--data", "suites"])
     with pytest.raises(SystemExit, match="2"):
