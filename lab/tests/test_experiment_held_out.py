@@ -138,11 +138,12 @@ def test_draws_options_and_the_choice_go_into_the_matrices(tmp_path: Path) -> No
     assert all(len(row["draws"]) == 2 for row in found.values() if "text" in row)
     assert about["evaluation"]["draw_temperature"] == 0.7
     made = assemble(setting, texts, experts)
-    outcomes, drawn = made["outcomes"], made["drawn"]
+    outcomes, drawn = made.matrices["outcomes"], made.matrices["drawn"]
     assert outcomes.about["chosen"]["instruction"]["prompts"] == 6
     assert outcomes.about["evaluation"]["option"] == "per_byte"
     assert drawn.items == outcomes.items and (drawn.weight == outcomes.weight).all()
     assert ((2 * drawn.values) % 1 == 0).all()  # the mean of two
+    assert made.draws is not None and (made.draws.mean(axis=2) == drawn.values).all()
     for item in texts.items:
         if item.domain == "multilingual":  # nothing is drawn there
             row, place = found[item.id]["options"], outcomes.place[item.id]
@@ -150,7 +151,7 @@ def test_draws_options_and_the_choice_go_into_the_matrices(tmp_path: Path) -> No
             right = per_byte[item.row["answer"]] == min(per_byte.values())
             assert outcomes.values[place, 0] == drawn.values[place, 0] == right
     _take_the_base(setting, texts, experts)
-    again = assemble(setting, texts, experts)["outcomes"]
+    again = assemble(setting, texts, experts).matrices["outcomes"]
     assert again.about["chosen"]["instruction"]["taken"] == "base"
     assert again.columns == (*columns(setting), "instruction-tuned")
     values = dict(zip(again.columns, again.values.T, strict=True))

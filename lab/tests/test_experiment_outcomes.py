@@ -141,7 +141,7 @@ def test_experts_that_are_not_trained_yet_are_asked_for(made: Made, tmp_path: Pa
 def test_the_matrix_has_a_row_an_item_and_a_column_a_model(made: Made, tmp_path: Path) -> None:
     setting = settings.load(made.setting)
     texts = material.load(setting, made.data)
-    found = assemble(setting, texts, made.experts)
+    found = assemble(setting, texts, made.experts).matrices
     assert set(found) == {"outcomes", "reference"}
     for name, one in found.items():
         matrix.write(one, tmp_path / name)
@@ -163,7 +163,7 @@ def test_the_matrix_has_a_row_an_item_and_a_column_a_model(made: Made, tmp_path:
 def test_the_option_that_is_likeliest_is_the_answer(made: Made) -> None:
     setting = settings.load(made.setting)
     texts = material.load(setting, made.data)
-    found = assemble(setting, texts, made.experts)["outcomes"]
+    found = assemble(setting, texts, made.experts).matrices["outcomes"]
     for column, name in enumerate(found.columns):
         answers, _ = read_answers(setting, texts, made.experts, name)
         for item in texts.items:

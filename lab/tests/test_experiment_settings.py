@@ -266,10 +266,10 @@ def test_an_unknown_name_is_told_the_known_ones(tmp_path: Path) -> None:
         assert f"no setting '{name}': expected clm, clm-large" in refusal(InputError, settings.load, name)
 
 
-# experts that differ: planned, and not run yet ------------------------------------------------------------------------
+# experts that differ --------------------------------------------------------------------------------------------------
 
 
-def test_the_planned_setting_has_no_task_at_chance_and_draws_with_every_seed() -> None:
+def test_experts_that_differ_have_no_task_at_chance_and_draws_with_every_seed() -> None:
     setting, other = settings.load("reasoning-1b"), settings.load("reasoning-1b-seed-2")
     assert setting.tasks == {"math": "gsm8k", "kinds": "label", "coding": "humaneval", "instruction": "ifeval"}
     assert setting.base == settings.Base("qwen2.5-coder-1.5b")

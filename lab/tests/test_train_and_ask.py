@@ -31,7 +31,7 @@ def test_an_expert_whose_answers_are_there_is_not_trained_again(tmp_path: Path) 
     jobs = [job.name for job in train_and_ask.list_jobs(["reasoning-1b"], Path("suites"), tmp_path)]
     assert jobs == [
         *(f"reasoning-1b-train-{domain}" for domain in ("kinds", "coding", "instruction")),
-        *(f"reasoning-1b-ask-{column}" for column in ("kinds", "coding", "instruction", "base")),  # base: held-out prompts
+        *(f"reasoning-1b-ask-{column}" for column in ("kinds", "coding", "instruction", "base")),  # held-out prompts
     ]
 
 

@@ -56,7 +56,7 @@ def test_an_expert_is_best_at_its_own_domain(tmp_path: Path, base: Path, data: P
     setting, texts = of(tmp_path, base, data, steps=40)
     assert train(setting, texts.train, tmp_path / "experts", device="cpu") == ["cooking", "law"]
     ask_all(setting, texts, tmp_path / "experts", say=lambda _: None, device="cpu")
-    made = assemble(setting, texts, tmp_path / "experts")["outcomes"]
+    made = assemble(setting, texts, tmp_path / "experts").matrices["outcomes"]
     assert made.columns == ("cooking", "law", "average", "base")
     own = made.of_columns(made.own_expert)
     assert (own < made.values[:, 3]).all()  # better than the model it began as
@@ -95,7 +95,7 @@ def test_an_adapter_leaves_the_base_alone_and_is_added_when_asked(tmp_path: Path
     assert (tmp_path / "experts" / "law" / "adapter_config.json").is_file()
     assert not (tmp_path / "experts" / "law" / "model.safetensors").exists()
     ask_all(setting, texts, tmp_path / "experts", say=lambda _: None, device="cpu")
-    made = assemble(setting, texts, tmp_path / "experts")["outcomes"]
+    made = assemble(setting, texts, tmp_path / "experts").matrices["outcomes"]
     assert (made.of_columns(made.own_expert) < made.values[:, 3]).all()
 
 

@@ -13,9 +13,7 @@ from ir3de.cli.plugins import Output, facts, hint, output_options, table
 from ir3de_lab.cli.shared import data_option, keep
 
 if TYPE_CHECKING:
-    from ir3de_lab.experiments.material import Material
     from ir3de_lab.experiments.matrix import Matrix
-    from ir3de_lab.experiments.settings import Setting
 
 _GAP, _FIGURE = 3, 6  # characters between two columns, and of a figure
 
@@ -24,7 +22,7 @@ setting_option = click.option(
     "name",
     required=True,
     metavar="NAME",
-    help="clm, clm-large, reasoning, reasoning-large, routerdc7, or the path of a .toml file like theirs.",
+    help="clm, clm-large, reasoning, reasoning-large, reasoning-1b, routerdc7, or the path of a .toml file.",
 )
 experts_option = click.option(
     "--experts",
@@ -101,16 +99,16 @@ def outcomes(
     Example:
       ir3de bench outcomes --setting clm --data suites/ --experts experts/clm
     """
-    from ir3de_lab.experiments import clusters, matrix, settings
+    from ir3de_lab.experiments import clusters, matrix, reachable, settings
     from ir3de_lab.experiments.answers import ask_all, publish
     from ir3de_lab.experiments.material import load
-    from ir3de_lab.experiments.outcomes import assemble, of_scored
+    from ir3de_lab.experiments.outcomes import Assembled, assemble, of_scored
 
     setting = settings.load(name)
     material = load(setting, data)
     where = folder or Path("experts", setting.name)
     if setting.scored:
-        made = {"outcomes": of_scored(setting, material)}
+        made = Assembled({"outcomes": of_scored(setting, material)})
     else:
         ask_all(setting, material, where, say=lambda doing: out.note(doing), only=only)
         if no_judge:
@@ -122,13 +120,15 @@ def outcomes(
             keep(results / setting.name / "training.json", record)
         if setting.metric == "score":  # what was generated can be judged again, by anyone
             publish(setting, where, results / setting.name)
-    for file, found in made.items():
+    for file, found in made.matrices.items():
         matrix.write(found, results / setting.name / f"{file}.jsonl.xz")
-    clusters.write(material.items, made["outcomes"], results / setting.name)
-    if "drawn" in made:
-        _keep_draws(setting, material, where, made["drawn"], results / setting.name, out)
-    out.json(_summary(made["outcomes"]))
-    out.result(*_shown(made["outcomes"], out.console.width))
+    outcome_matrix = made.matrices["outcomes"]
+    clusters.write(material.items, outcome_matrix, results / setting.name)
+    if made.draws is not None:
+        drawn = made.matrices["drawn"]
+        reachable.write(made.draws, drawn.columns, drawn, results / setting.name)
+    out.json(_summary(outcome_matrix))
+    out.result(*_shown(outcome_matrix, out.console.width))
     out.note(hint(f"ir3de bench run --setting {name}"))
 
 
@@ -174,25 +174,17 @@ def draws(name: str, data: Path | None, results: Path, out: Output) -> None:
     Example:
       ir3de bench draws --setting reasoning-large --data suites/
     """
-    from ir3de_lab.experiments import matrix, settings
+    from ir3de_lab.experiments import matrix, reachable, settings
     from ir3de_lab.experiments.material import load
+    from ir3de_lab.experiments.outcomes import read_draws
     from ir3de_lab.experiments.results import DRAWN
 
     setting = settings.load(name)
     folder = results / setting.name
-    path, number = _keep_draws(setting, load(setting, data), folder, matrix.read(folder / DRAWN), folder, out)
-    out.json({"setting": setting.name, "draws": number, "file": str(path)})
-    out.result(facts([("draws an item", str(number)), ("kept", str(path))]))
-
-
-def _keep_draws(
-    setting: Setting, material: Material, answers: Path, drawn: Matrix, folder: Path, out: Output
-) -> tuple[Path, int]:
-    from ir3de_lab.experiments import reachable
-    from ir3de_lab.experiments.outcomes import read_draws
-
-    points, columns = read_draws(setting, material, answers, say=lambda doing: out.note(doing))
-    return reachable.write(points, columns, drawn, folder), points.shape[2]
+    points, columns = read_draws(setting, load(setting, data), folder, say=lambda doing: out.note(doing))
+    path = reachable.write(points, columns, matrix.read(folder / DRAWN), folder)
+    out.json({"setting": setting.name, "draws": points.shape[2], "file": str(path)})
+    out.result(facts([("draws an item", str(points.shape[2])), ("kept", str(path))]))
 
 
 def _training_record(folder: Path, domains: Sequence[str]) -> dict[str, Any]:

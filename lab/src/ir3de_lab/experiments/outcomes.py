@@ -6,6 +6,7 @@ Answers are judged here; that needs neither torch nor the models.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,16 @@ TUNED = "tuned"  # ends the name of a fine-tuned model whose place the base mode
 KEPT = ("command", "commit", "date", "accelerator", "note")  # of how each column was asked
 
 
-def assemble(setting: Setting, material: Material, folder: Path, *, say: Say = lambda _: None) -> dict[str, Matrix]:
+@dataclass(frozen=True, eq=False)
+class Assembled:
     """The outcome matrix of what was answered; where the metric is a score, those of references and of draws too."""
+
+    matrices: dict[str, Matrix]
+    draws: Floats | None = None  # (n, columns, draws)  the points of every draw
+
+
+def assemble(setting: Setting, material: Material, folder: Path, *, say: Say = lambda _: None) -> Assembled:
+    """Judge what was answered."""
     read = {
         name: read_answers(setting, material, folder, name) for name in (*columns(setting), *others(setting, folder))
     }
@@ -43,12 +52,12 @@ def assemble(setting: Setting, material: Material, folder: Path, *, say: Say = l
         first = next(iter(answers.values()))
         weights = [first[item.id]["tokens"] for item in material.items]
         values = [[found[item.id]["nll"] for found in answers.values()] for item in material.items]
-        return {"outcomes": matrix_of(setting, material.items, weights, values, extras, about)}
-    made = {"outcomes": _judged(setting, material, answers, about, say)}
+        return Assembled({"outcomes": matrix_of(setting, material.items, weights, values, extras, about)})
+    draws, made = None, {"outcomes": _judged(setting, material, answers, about, say)}
     if setting.evaluation.draws:
-        points, possible = judge_draws(setting, material, answers, say)
+        draws, possible = judge_draws(setting, material, answers, say)
         made["drawn"] = matrix_of(
-            setting, material.items, possible.tolist(), points.mean(axis=2).tolist(), extras, about
+            setting, material.items, possible.tolist(), draws.mean(axis=2).tolist(), extras, about
         )
     known = [item for item in material.items if all("reference" in found[item.id] for found in answers.values())]
     if known:
@@ -62,7 +71,7 @@ def assemble(setting: Setting, material: Material, folder: Path, *, say: Say = l
             about,
             metric="perplexity",
         )
-    return made
+    return Assembled(made, draws)
 
 
 def _chosen(
