@@ -1,11 +1,15 @@
 """The limit of connections: idle ones make room, busy ones do not, and descriptors never run out."""
 
 import asyncio
+import fcntl
 import json
 import os
 import resource
+import socket
+import struct
 import subprocess
 import sys
+import termios
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -17,6 +21,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from commands import ROOT
+from ir3de_gateway.serving import connections
 from ir3de_gateway.serving.connections import MAX_BURST, MAX_REJECTED_OPEN, choose_backlog, choose_connection_limit
 from ir3de_gateway.serving.request_filter import build_request_filter
 from ir3de_gateway.telemetry.counts import PROCESS_COUNTS
@@ -66,6 +71,42 @@ def test_the_longest_idle_connection_makes_room(gateway: Running) -> None:
             other.sendall(PROBE)
             assert other.recv(1_000).startswith(b"HTTP/1.1 200 ")
     assert PROCESS_COUNTS.connections_closed_idle == before + 1
+
+
+def deliver(connection: socket.socket, data: bytes) -> None:
+    """Send the data, and return when it has reached the other side's socket, where it may not have been read yet."""
+    connection.sendall(data)
+    while struct.unpack("i", fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(4)))[0]:
+        pass
+
+
+def test_a_connection_whose_request_has_just_arrived_does_not_make_room(tmp_path: Path) -> None:
+    """Its client could not know whether the request was processed."""
+    filters = build_request_filter(10, LIMIT)
+    admit, arriving = filters.connections.admit, [PROBE]
+
+    def admit_late(connection: Any) -> bool:
+        if PROCESS_COUNTS.connections_open == LIMIT and arriving:
+            deliver(first, arriving.pop())
+        return admit(connection)
+
+    with running(tmp_path, {"http": filters}) as gateway, ExitStack() as stack:
+        first, second, _ = (stack.enter_context(dial(gateway.url)) for _ in range(LIMIT))
+        assert eventually(lambda: PROCESS_COUNTS.connections_open == LIMIT)
+        filters.connections.admit = admit_late  # type: ignore[method-assign]
+        assert ask(gateway.url, path="/livez").status == 200
+        assert first.recv(1_000).startswith(b"HTTP/1.1 200 ") and not arriving
+        assert second.recv(1) == b""  # the next one made room
+
+
+def test_a_request_that_comes_as_its_connection_expires_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "LAST_REQUEST_S", 60.0)  # however slow this machine is
+    with running(tmp_path, {"http": build_request_filter(0.05, LIMIT)}) as gateway, dial(gateway.url) as client:
+        threading.Event().wait(1)
+        client.sendall(PROBE)
+        assert client.recv(1_000).startswith(b"HTTP/1.1 200 ")
 
 
 def test_busy_connections_stay_and_others_are_told_to_come_back(gateway: Running) -> None:

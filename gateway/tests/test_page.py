@@ -238,6 +238,19 @@ def test_the_last_prompt_typed_is_the_one_shown_and_examples_are_a_click_away(pa
 
 
 @browser_test
+def test_the_page_does_not_begin_with_an_example_where_somebody_is_about_to_type(page: Browser) -> None:
+    page.until(lambda: page.run("return 'ready' in document.documentElement.dataset"))
+    begin = """const prompt = document.querySelector("#prompt");
+        prompt.value = "";
+        document.activeElement.blur();
+        if (arguments[0]) prompt.focus();
+        return import(new URL(`playground.js?${arguments[0]}`, document.querySelector("script[type=module]").src))
+            .then(({ playground }) => playground.show()).then(() => prompt.value);"""
+    assert page.run(begin, True) == ""
+    assert page.run(begin, False) != ""
+
+
+@browser_test
 def test_the_first_example_is_about_the_experts_and_not_about_what_they_never_do(
     chromium: Browser, tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import Any
 
 import pytest
@@ -111,6 +112,23 @@ def test_an_answer_says_how_often_its_request_was_sent_again() -> None:
         assert kept == [0, 1]
 
     run(resend)
+
+
+def test_a_request_that_was_sent_again_is_not_kept_by_the_connection_that_closed() -> None:
+    """Connection and parser refer to each other, so both wait for the collector, and the connection has the error."""
+    server = Resending()
+
+    async def work(pool: HttpTransport) -> None:
+        gc.collect()
+        gc.disable()
+        try:
+            assert await server.ask_twice(pool) == (200, b"ok")
+            errors = [one for one in gc.get_objects() if isinstance(one, ConnectionClosedError)]
+            assert errors and all(error.__traceback__ is None for error in errors)
+        finally:
+            gc.enable()
+
+    run(work)
 
 
 @pytest.mark.parametrize("more", [{"may_resend": False}, {"may_resend": False, "is_repeatable": False}])

@@ -11,6 +11,7 @@ import select
 from collections.abc import Callable, Iterable
 from email.utils import formatdate
 from http import HTTPStatus
+from itertools import islice
 from typing import Any, Protocol
 
 from ir3de_gateway.api_errors import ApiError
@@ -19,6 +20,7 @@ from ir3de_gateway.telemetry.counts import PROCESS_COUNTS
 MAX_DESCRIPTORS = 1_000_000  # some systems allow a billion
 RESERVED_DESCRIPTORS = 64  # files, logs, event loop, sockets to collectors
 MAX_REJECTED_OPEN = 16  # rejected clients that are still reading their response
+MAX_LOOKS = 16  # at idle connections, for one without a request that has just arrived
 MIN_CONNECTIONS = 8
 MAX_BACKLOG = 2_048
 MAX_BURST = 96  # connections that the system has accepted before the limit applies to them
@@ -34,7 +36,7 @@ CONNECTION_HEADERS = frozenset((b"upgrade", b"http2-settings", b"keep-alive", b"
 
 
 class Closable(Protocol):
-    def close_idle(self) -> None: ...
+    def close_idle(self) -> bool: ...
 
 
 class ConnectionLimit:
@@ -50,13 +52,12 @@ class ConnectionLimit:
         self._open += 1
         PROCESS_COUNTS.connections_open += 1
         if self._open > self.limit:
-            if not self._idle:
+            closed = next((one for one in islice(self._idle, MAX_LOOKS) if one.close_idle()), None)
+            if closed is None:
                 PROCESS_COUNTS.connections_refused += 1
                 return False
             PROCESS_COUNTS.connections_closed_idle += 1
-            oldest = next(iter(self._idle))
-            del self._idle[oldest]
-            oldest.close_idle()
+            del self._idle[closed]
         self._idle[connection] = None
         return True
 
@@ -174,7 +175,7 @@ def close_when_idle(transport: asyncio.Transport, is_busy: Callable[[], bool], c
     def check() -> None:
         if transport.is_closing():
             return
-        if is_busy() or _is_readable(transport):
+        if is_busy() or has_unread_data(transport):
             loop.call_later(LAST_REQUEST_S, check)
         else:
             close()
@@ -183,7 +184,7 @@ def close_when_idle(transport: asyncio.Transport, is_busy: Callable[[], bool], c
     loop.call_later(LAST_REQUEST_S, check)
 
 
-def _is_readable(transport: asyncio.Transport) -> bool:
+def has_unread_data(transport: asyncio.Transport) -> bool:
     """Whether data has arrived that the event loop has not read yet."""
     if not hasattr(select, "poll"):  # Windows
         return False

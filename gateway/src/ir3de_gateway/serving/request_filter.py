@@ -26,6 +26,7 @@ from ir3de_gateway.serving.connections import (
     build_head_too_large,
     build_invalid_request,
     close_when_idle,
+    has_unread_data,
     is_plain_request,
     join_head,
 )
@@ -187,9 +188,15 @@ class RequestFilter(asyncio.Protocol):
 
     # called by the connection limit ---------------------------------------------------------------------------------
 
-    def close_idle(self) -> None:
-        """Close the idle connection: another client needs its place at once."""
+    def close_idle(self) -> bool:
+        """Close the idle connection: another client needs its place at once.
+
+        Returns False, and leaves it open, if its client has just sent a request.
+        """
+        if has_unread_data(self._socket):
+            return False
         self._socket.abort()
+        return True
 
     # -----------------------------------------------------------------------------------------------------------------
 
@@ -355,7 +362,7 @@ class RequestFilter(asyncio.Protocol):
         if self._in_head:
             self._fail(ApiError(408, f"the request's headers did not arrive within {self.header_seconds:g} s"))
         else:
-            self._close()
+            self._linger()
 
 
 def build_request_filter(header_seconds: float, connections: int) -> type[RequestFilter]:

@@ -110,10 +110,11 @@ class ConnectionPool:
             sent = kept.loop.time()
             try:
                 return await self._exchange(kept, call)
-            except ConnectionClosedError:
+            except ConnectionClosedError as error:
                 if kept.has_received_data or kept.loop.time() - sent > CLOSE_DETECTION_S or not call.may_resend:
                     raise
                 resends = 1
+                error.with_traceback(None)  # the connection keeps the error, whose frames would keep the request
         fresh: Http1Connection = await self._connector.connect(
             self._origin, self.destination.tls, lambda: Http1Connection(self._finish), _limit_connecting(call)
         )
@@ -150,6 +151,7 @@ class ConnectionPool:
                 has_closed = has_closed and connection.loop.time() - sent <= CLOSE_DETECTION_S
                 if resends or not call.may_resend or not (has_closed or isinstance(error, RefusedError)):
                     raise
+                error.with_traceback(None)
             else:
                 answer.resends = resends
                 return answer

@@ -162,7 +162,7 @@ function offer(examples) {
 async function beginWithAnExample() {
   if (prompt.value) return;
   const first = (await findExamples().catch(() => []))[0]?.text ?? "";
-  if (prompt.value || !first) return;
+  if (prompt.value || !first || document.activeElement === prompt) return; // somebody is about to type
   prompt.value = first;
   prompt.addEventListener("focus", () => prompt.value === first && prompt.select(), { once: true });
 }

@@ -22,14 +22,6 @@ GATEWAY_NOTES = (
     "upstream's own. A latency counts from the moment the request was due: at a random moment in equal intervals, or",
     "entirely at random (*random arrivals*). The proxies have one core, and load and upstream the other. The figures",
     "are medians over rounds in which the targets take turns; the raw file has the spread.",
-    "",
-    "The bars were set against a bare proxy with aiohttp, whose transport costs as much as everything else it does.",
-    "With the gateway's own transport the bare proxy takes half the time, and whole answers miss them by far. What the",
-    "gateway does beside forwarding: it reads the request and the answer as JSON, routes, says who answered and why,",
-    "counts and logs. Routing takes 30 µs in a loop of its own and 90 µs here, because everything in between empties",
-    "the processor's caches; the same holds for all other steps, at about twice their time alone. Fewer numpy calls,",
-    "faster JSON, plain counters and fewer frames were tried and are in; the limits that came with them took most of",
-    "that again. Streams of 20 tokens cost what they cost the bare proxy.",
 )
 
 LIMITS_NOTES = (
@@ -39,15 +31,6 @@ LIMITS_NOTES = (
     "minus the usual one; of three runs the one with the shortest. The multiple of the size is told for requests from",
     "1 MB on. The idle streams have had their first token and say nothing more; their clients are another process.",
     "Of a request of 2 MB, about 4 MB are the same whatever its size: buffers, and the thread that reads large JSON.",
-)
-
-VERSIONS_NOTES = (
-    "The earlier version is commit 12b0412: the gateway before conversations, keys, replicas, translation, hooks",
-    "and the cache. Both gateways have the same configuration, which uses none of these. The bar is what two",
-    "equal gateways differ by, because what is switched off should cost nothing. It is missed: a request costs",
-    "some 45 µs more. A profile shows no single place. About thirty calls were added in as many places: reading",
-    "the turns of a chat, asking whether a key, a cache, a hook, a replica or a translation is there, and taking",
-    "times. Chats of several turns have no bar: before, their last turn alone was routed, and now every turn is.",
 )
 
 SOAK_NOTES = (
