@@ -28,10 +28,11 @@ from ir3de_lab.experiments.provenance import commit
 
 ROOT = Path(__file__).parents[2]
 TIMES = ROOT / "results" / "reproduce.json"
-MODELS = ("smollm2-135m", "qwen2.5-coder-0.5b", "all-mpnet-base-v2")
-SEEDED = "reasoning-large-seed-1"
-TRAINED = ("clm", "clm-large", "reasoning", "reasoning-large", SEEDED)
-LARGER = ("reasoning-large", SEEDED)  # experts; their prompts are those of "reasoning", so routers choose alike
+MODELS = ("smollm2-135m", "qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b", "all-mpnet-base-v2")
+LARGER = ("reasoning-large", "reasoning-large-seed-1")  # experts; their prompts are those of "reasoning"
+SEEDED = ("reasoning-1b-seed-1",)  # their prompts are those of "reasoning-1b"
+TRAINED = ("clm", "clm-large", "reasoning", *LARGER, "reasoning-1b", *SEEDED)
+SIBLINGS = {**dict.fromkeys(LARGER, "reasoning"), **dict.fromkeys(SEEDED, "reasoning-1b")}  # routers choose alike
 DRAWN = ("clm", "clm-large", "reasoning")  # of which there are figures
 SCORED = ("routerdc7", "routellm", "routerbench")  # whose scores others published: no model is asked
 ROUTED = (*TRAINED, "routerdc7")  # by choices; the others by expectations
@@ -44,8 +45,8 @@ STEPS = [
     *(("ask", f"ir3de bench outcomes --setting {name} --experts experts/{name} --no-judge") for name in TRAINED),
     *(("outcomes", f"ir3de bench outcomes --setting {name} --experts experts/{name}") for name in TRAINED),
     *(("outcomes", f"ir3de bench outcomes --setting {name}") for name in SCORED),
-    *(("encoders", f"ir3de bench run --setting {name} --only encoders --resume") for name in SWEPT),
-    *(("taken", f"ir3de bench run --setting {name} --encoders-from reasoning") for name in LARGER),
+    *(("encoders", f"ir3de bench run --setting {name} --only encoders --resume") for name in (*SWEPT, "reasoning-1b")),
+    *(("taken", f"ir3de bench run --setting {name} --encoders-from {sibling}") for name, sibling in SIBLINGS.items()),
     *(("run", f"ir3de bench run --setting {name} --only paper --only ours --only words") for name in ROUTED),
     *(("run", f"ir3de bench run --setting {name} --only expectations") for name in SCORED),
     *(("embeddings", f"ir3de bench run --setting {name} --only embeddings") for name in SWEPT),
