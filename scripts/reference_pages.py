@@ -85,7 +85,7 @@ def describe_http(document: Schema) -> str:
 def _describe_operation(path: str, method: str, about: Schema, links: dict[str, str]) -> str:
     body = _name_content(about.get("requestBody", {}), links)
     answer = _name_content(about["responses"]["200"], links)
-    token = " (admin token)" if {"admin": []} in about.get("security", []) else ""
+    token = " (admin token)" if about.get("security") == [{"admin": []}] else ""
     return f"| `{method.upper()} {path}` | {_flatten(about['summary'])}{token} | {body} | {answer} |"
 
 

@@ -31,7 +31,7 @@ SPEED_NOTES = (
     "- *collect, all statistics*: for a corpus over 100 MB, only 1 window in 16, chosen by the CRC-32 of its",
     "  prompt, enters the prompt sums (`--subsample auto`). The histogram always counts every token.",
     "- *fit*: PromptRidge has no aim. Its one product, S = ẼW in float32, is so small that unpacking the sums, the",
-    "  solve, S in float64 and the table together take several times as long.",
+    "  solve, S in float64 and the table together take longer than it.",
     "- *published batch-wise fit*: every token's embedding goes through A += xᵀx in float32, in batches of 16 ×",
     "  1,024 tokens.",
 )

@@ -278,6 +278,7 @@ def aims_section(documents: dict[str, dict[str, Any]]) -> list[str]:
         "## Aims",
         "",
         "For those who work on IR3DE: what was aimed at before it was measured. The raw files hold each aim as `bar`.",
+        "The bars of versions.json are no aims of that kind: they come from the noise of the same run.",
         "",
         *tabulate_aims(measured),
         "",

@@ -116,7 +116,8 @@ def write_rest(folder: Path, experts: Sequence[str]) -> None:
     """Losses, experts that come and go, and facts."""
     losses = {expert: {"losses": [3.0 - step / 10 for step in range(1, 9)], "seconds": 27.0} for expert in experts}
     (folder / "training.json").write_text(json.dumps({"experts": losses}))
-    step = {"experts": list(experts), "accuracy": 97.5, "seconds": 0.3, "retrain_seconds": 60.0, "retrained": "MoDEM"}
+    step = {"experts": list(experts), "accuracy": 97.5, "seconds": 0.3, "retrain_seconds": 60.0, "retrained": "MoDEM",
+            "identical": True, "chosen": False}  # fmt: skip
     steps = [{"action": action, "expert": experts[-1], **step} for action in ("add", "remove")]
     (folder / "dynamic.json").write_text(json.dumps({"rows": steps}))
     (folder / "decentralised.json").write_text(json.dumps({"identical": True, "bytes_sent": 1_234_567}))

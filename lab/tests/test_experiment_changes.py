@@ -124,6 +124,21 @@ def test_each_step_leaves_the_experts_it_says(texts: Material) -> None:
     assert (written["retrained"], written["retrain_seconds"]) == ("naive Bayes", written["rivals"]["naive Bayes"])
 
 
+def test_a_router_keeps_its_scorer_where_a_fit_would_choose_another(
+    texts: Material, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is the router of a fit with that scorer, which is not the one that a fit makes that chooses."""
+    fit = dynamic._Surroundings.fit
+
+    def choose(one: Any, domains: Any, scorer: Any = None) -> Router:
+        return fit(one, domains, scorer or (TokenRidge() if len(domains) > 2 else None))
+
+    monkeypatch.setattr(dynamic._Surroundings, "fit", choose)
+    steps = dynamic.measure(texts, rivals={}, rounds=1, embedding=tiny.embedding())
+    found = [(len(step.experts), step.identical, step.chosen) for step, _ in steps]
+    assert found == [(2, True, True), (3, True, False), (4, True, False), (3, True, False), (2, True, True)]
+
+
 @pytest.mark.nightly
 def test_a_router_that_is_not_a_fresh_one_is_told(texts: Material) -> None:
     """Give an expert one text more between two steps: no later router that has it is a fresh one."""
@@ -205,10 +220,10 @@ def test_dynamic_shows_a_table_and_writes_what_tables_read(tmp_path: Path, setti
     assert found.dynamic == document["rows"]
     (made,) = [table for table in tables(found) if table.name == "dynamic"]
     assert [row.name for row in made.rows] == ["Cooking, Law", "+ Maths", "+ Music", "− Cooking", "− Law"]
-    assert "After every step" in made.caption[-1]
-    different = [{**row, "identical": row["action"] != "add"} for row in document["rows"]]
+    assert "After every step" in made.caption[-2]
+    different = [{**row, "identical": row["action"] != "add", "chosen": False} for row in document["rows"]]
     (made,) = [table for table in tables(replace(found, dynamic=different)) if table.name == "dynamic"]
-    assert "After 3 of 5 steps" in made.caption[-1]
+    assert "After 3 of 5 steps" in made.caption[-2] and "After 0 of 5 steps" in made.caption[-1]
 
 
 @pytest.mark.nightly

@@ -133,7 +133,7 @@ def _write_configuration(path: Path) -> None:
 
 def _write_journal(path: Path) -> None:
     """The journal of a gateway that served two domains for three days."""
-    with Journal.create(path.with_name("state")) as journal:
+    with Journal.create(path.with_name("feedback")) as journal:
         given = [(name, text) for name in ("law", "maths") for text in _journal_texts(name)]
         for place, (domain, text) in enumerate(given):
             numbers = {"prompt_tokens": 100 + place, "completion_tokens": 50 + place % 7, "cost": 1e-4 + 1e-6 * place}

@@ -85,8 +85,8 @@ class Server(Part):
     keys_file: FilePath | None = None
     """File of named keys with scopes, experts and limits; it is read again when it changes."""
     admin_token_env: Variable = "IR3DE_ADMIN_TOKEN"
-    """The variable that holds the token for /admin; if it is not set, there is no /admin, except on loopback, where
-    `ir3de serve` prints a token for its run."""
+    """The variable that holds the token for /admin; if it is not set, and no key has the scope `admin`, there is no
+    /admin, except on loopback, where `ir3de serve` prints a token for its run."""
     metrics_need_key: bool = False
     """Whether /metrics needs a key with the scope `metrics`, or the admin token; by default it needs none."""
     open: bool = False
@@ -141,8 +141,9 @@ class Routing(Part):
     fallbacks: int = Field(2, ge=0, le=100)
     """Other experts to try when the first one fails."""
     deadline: Seconds | None = None
-    """Seconds, counted from the arrival of a request, within which its answer must begin, including all retries; then
-    the client gets status 504. By default only the timeouts of the experts apply."""
+    """Seconds, counted from the arrival of a request, within which a stream must begin and any other answer must be
+    complete, including all retries; then the client gets status 504. By default only the timeouts of the experts
+    apply."""
     encoder_deadline: float = Field(0.25, ge=0, le=60)
     """Seconds that a request waits for the router's encoder, if it has one; then the table decides alone. 0 never asks
     the encoder."""

@@ -169,7 +169,8 @@ class Timeouts(Part):
     connect: Seconds = 5.0
     """To open a connection."""
     first_token: Seconds = 120.0
-    """From sending the request to the first byte of the answer."""
+    """From sending the request to the first byte of the answer. Most servers send an answer that is not streamed only
+    when it is complete: for these answers it limits the whole. Raise it for slow models."""
     idle: Seconds = 60.0
     """Between two parts of an answer."""
     total: Seconds = 600.0
@@ -297,7 +298,7 @@ class ExpertConfig(Part):
     """Its price, for the control `max_price` and for the cost in logs and metrics; otherwise that in the price file."""
     stream_usage: bool | None = None
     """Whether to request the token counts of streams even if the client does not; the client then does not see them.
-    By default yes if it has a price, or the client's key has limits."""
+    By default yes if it has a price, or the gateway has a keys file."""
     fallbacks: tuple[str, ...] = ()
     """Experts to try when it fails or cannot answer, before candidates of the router and the default expert."""
     timeouts: Timeouts = Timeouts()

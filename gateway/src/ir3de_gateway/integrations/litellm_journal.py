@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections import OrderedDict
 from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from ir3de.errors import IR3DEError
 from ir3de_gateway.exchange_record import ExchangeRecord
 from ir3de_gateway.feedback.writer import JournalWriter, check_folder
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from ir3de_gateway.config.document import FeedbackConfig
     from ir3de_gateway.integrations.decider import Verdict
 
+DELETE_INTERVAL_S = 60.0  # between two deletions of old requests
 MAX_OPEN = 20_000  # requests that were decided and have no answer yet; beyond it, the oldest ones are not kept
 
 _log = logging.getLogger("ir3de.gateway")
@@ -28,8 +31,13 @@ class LiteLLMJournal:
         check_folder(config)
         self._writer = JournalWriter(config, self._count_lost)
         self._open: OrderedDict[str, tuple[Verdict, Router]] = OrderedDict()
+        self._is_closing = threading.Event()
+        self._deleting: threading.Thread | None = None
 
     def begin(self, call_id: str, verdict: Verdict, router: Router) -> None:
+        if self._deleting is None:  # not earlier: a thread does not outlive the fork of a worker
+            self._deleting = threading.Thread(target=self._delete_old, name="journal-deletion", daemon=True)
+            self._deleting.start()
         self._open[call_id] = verdict, router
         if len(self._open) > MAX_OPEN:
             self._open.popitem(last=False)
@@ -64,7 +72,18 @@ class LiteLLMJournal:
         )
         self._writer.put(record, router)
 
+    def _delete_old(self) -> None:
+        """Delete requests that are older than `feedback.days`, again and again."""
+        while not self._is_closing.wait(DELETE_INTERVAL_S):
+            try:
+                self._writer.delete_old()
+            except IR3DEError as error:
+                _log.warning("old requests could not be deleted from the journal: %s", error)
+
     def close(self) -> None:
+        self._is_closing.set()
+        if self._deleting is not None:
+            self._deleting.join()
         self._writer.close()
 
     @staticmethod

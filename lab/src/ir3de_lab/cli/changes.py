@@ -31,7 +31,8 @@ def dynamic(name: str, data: Path | None, results: Path, rounds: int, out: Outpu
     """Add a setting's experts one by one, remove them again, and compare each step with a fresh fit.
 
     After each step: routing accuracy on the domains present, the seconds it took, the seconds rivals need to be fitted
-    again from scratch, and whether the router has the bits of one fitted afresh. Some minutes; needs the extra bench.
+    again from scratch, and whether the router has the bits of one fitted afresh: with the same scorer, and with one
+    chosen on the domains present. Some minutes; needs the extra bench.
 
     \b
     Example:
@@ -60,7 +61,11 @@ def dynamic(name: str, data: Path | None, results: Path, rounds: int, out: Outpu
     keep(path, document)
     out.json(document)
     out.result(heading(f"{setting.title}: from {BEGIN} experts to {len(setting.known)} and back"), _steps(rows))
-    out.result(_verdict(all(row.identical for row in rows), "after every step the bits of a router fitted afresh"))
+    out.result(
+        _verdict(
+            all(row.identical for row in rows), "after every step the bits of a router fitted afresh with its scorer"
+        )
+    )
     out.note(line((f"accuracy in percent; seconds, {taken}: ir3de from texts, rivals fitted again", FAINT)))
     _kept(out, path, name)
 
@@ -111,7 +116,7 @@ def _about() -> dict[str, Any]:
 def _steps(rows: Sequence[Step]) -> Table:
     rivals = [rival.replace("logistic regression", "LR") for rival in rows[0].rivals]
     right = ("experts", "accuracy", "ir3de", "solve alone", *rivals)
-    shown = table("step", *right, "a fresh fit", right=right)
+    shown = table("step", *right, "a fresh fit", "chosen anew", right=right)
     for row in rows:
         shown.add_row(
             _step_name(row),
@@ -121,6 +126,7 @@ def _steps(rows: Sequence[Step]) -> Table:
             number(row.solve_seconds),
             *(number(seconds) for seconds in row.rivals.values()),
             _yes(row.identical),
+            _yes(row.chosen),
         )
     return shown
 

@@ -1,7 +1,8 @@
 """Experts that come and go one by one: accuracy after each step, its time, and whether a fresh fit has the same bits.
 
 The first two domains begin, the others are added in order, and then those added first are removed first until two are
-left. One router lives through all of it; rivals are fitted again from scratch after each step.
+left. One router lives through all of it, and keeps the scorer that its fit has chosen, as a change does; rivals are
+fitted again from scratch after each step.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, Literal
 from ir3de import Router
 from ir3de.embedding import Embedding
 from ir3de.errors import InputError
+from ir3de.scorers import Scorer
 from ir3de.statistics import Statistics
 from ir3de_lab.benchmarks.protocol import Texts, recalls
 from ir3de_lab.experiments.material import Material
@@ -42,7 +44,8 @@ class Step:
     seconds: float  # from texts where one was added
     solve_seconds: float  # from statistics that were there already
     rivals: Mapping[str, float]  # seconds of fitting each again on the domains present
-    identical: bool  # to a router fitted afresh on the texts of the domains present
+    identical: bool  # to a router fitted afresh, with this scorer, on the texts of the domains present
+    chosen: bool  # a fit that chooses the scorer on these texts gives this router, too
 
     def to_dict(self) -> dict[str, Any]:
         retrained, retrain_seconds = next(iter(self.rivals.items()), (None, None))
@@ -105,8 +108,8 @@ class _Surroundings:
     rounds: int
     embedding: Embedding
 
-    def fit(self, domains: Mapping[str, Statistics | Sequence[str]]) -> Router:
-        return Router.fit(domains, embedding=self.embedding)
+    def fit(self, domains: Mapping[str, Statistics | Sequence[str]], scorer: Scorer | None = None) -> Router:
+        return Router.fit(domains, embedding=self.embedding, scorer=scorer)
 
     def warm_up(self) -> None:
         """What is loaded once belongs to no step."""
@@ -126,8 +129,8 @@ class _Surroundings:
             rival: median(_timed(baseline.fit, present)[0] for _ in range(self.rounds))
             for rival, baseline in self.rivals.items()
         }
-        identical = same_router(router, self.fit(present))
-        return Step(action, name, router.experts, mean(found.values()), *times, again, identical)
+        identical, chosen = (same_router(router, self.fit(present, scorer)) for scorer in (router.scorer, None))
+        return Step(action, name, router.experts, mean(found.values()), *times, again, identical, chosen)
 
 
 def _added(router: Router, name: str, texts: Sequence[str], rounds: int) -> tuple[float, float]:
@@ -148,7 +151,8 @@ def _removed(router: Router, name: str, rounds: int) -> tuple[float, float]:
 
 def _copies(router: Router, number: int) -> list[Router]:
     """Routers to take the same step, so that its time is taken more than once."""
-    return [Router.fit(dict(router.statistics), embedding=router.embedding) for _ in range(number)]
+    again = {"embedding": router.embedding, "scorer": router.scorer}
+    return [Router.fit(dict(router.statistics), **again) for _ in range(number)]
 
 
 def _timed(action: Callable[..., Any], *given: Any) -> tuple[float, Any]:

@@ -243,13 +243,15 @@ def _seconds(value: float | None) -> Cell:
 
 
 def _sameness(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """What was found when the router after each step was compared with one fitted afresh."""
-    compared = [row for row in rows if "identical" in row]
-    same = sum(bool(row["identical"]) for row in compared)
-    if compared and same == len(compared):
-        yield "After every step the router is bit for bit the one that a new fit on the same domains gives."
-    elif compared:
-        yield f"After {same} of {len(compared)} steps the router is bit for bit the one that a new fit gives."
+    """What was found when the router after each step was compared with those fitted afresh."""
+    if rows and "chosen" in rows[0]:  # older files compare with another fit
+        yield f"After {_count(rows, 'identical')} the router is bit for bit the one that a fit with its scorer gives."
+        yield f"After {_count(rows, 'chosen')} it is also the one of a fit that chooses the scorer on these texts."
+
+
+def _count(rows: Sequence[Mapping[str, Any]], name: str) -> str:
+    found = sum(bool(row[name]) for row in rows)
+    return "every step" if found == len(rows) else f"{found} of {len(rows)} steps"
 
 
 def _said(value: object) -> str:

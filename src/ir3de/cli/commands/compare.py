@@ -90,9 +90,9 @@ def compare(
 
     \b
     Examples:
-      ir3de compare live candidate --from state/
-      ir3de compare live candidate --from state/ --prices prices.json --html comparison.html
-      ir3de compare router --against "always gpt-4o" --from state/
+      ir3de compare live candidate --from feedback
+      ir3de compare live candidate --from feedback --prices prices.json --html comparison.html
+      ir3de compare router --against "always gpt-4o" --from feedback
       ir3de compare candidate --from decisions.jsonl
     """
     if second is not None and against is not None:

@@ -32,8 +32,8 @@ def drift(router_path: Path, journal_path: Path | None, reference: int | None, o
 
     \b
     Example:
-      ir3de drift router --from state
-      ir3de drift router --from state --json
+      ir3de drift router --from feedback
+      ir3de drift router --from feedback --json
     """
     if journal_path is None:
         raise click.UsageError("--from names the feedback folder, or the state folder of the gateway")

@@ -52,10 +52,10 @@ def label(
 
     \b
     Example:
-      ir3de label router --from state -n 50
-      ir3de label router --from state --teacher minilm-l6
-      ir3de label router --from state --new-domains
-      ir3de label router --from state --take 1 -o invoices.jsonl
+      ir3de label router --from feedback -n 50
+      ir3de label router --from feedback --teacher minilm-l6
+      ir3de label router --from feedback --new-domains
+      ir3de label router --from feedback --take 1 -o invoices.jsonl
     """
     if journal_path is None:
         raise click.UsageError("--from names the feedback folder, or the state folder of the gateway")

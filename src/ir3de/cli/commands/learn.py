@@ -74,9 +74,9 @@ def learn(
 
     \b
     Example:
-      ir3de learn router --from state -o candidate
-      ir3de learn router --from state -o candidate --teacher minilm-l6
-      ir3de learn router --from state -o candidate --trust admin
+      ir3de learn router --from feedback -o candidate
+      ir3de learn router --from feedback -o candidate --teacher minilm-l6
+      ir3de learn router --from feedback -o candidate --trust admin
     """
     if journal_path is None:
         raise click.UsageError("--from names the feedback folder, or the state folder of the gateway")
@@ -193,7 +193,7 @@ def forget(
 
     \b
     Example:
-      ir3de forget candidate --source key:alice --since 2026-11-01 --from state
+      ir3de forget candidate --source key:alice --since 2026-11-01 --from feedback
       ir3de forget candidate --source day:2026-11-17 --receipts receipts
     """
     from ir3de.traffic import SourcePattern
