@@ -6,6 +6,7 @@ import os
 import shutil
 import sqlite3
 from pathlib import Path
+from time import time
 from typing import Any
 
 import pytest
@@ -17,7 +18,11 @@ from ir3de_gateway.exchange_record import ExchangeRecord
 from ir3de_gateway.feedback import writer as writing
 from ir3de_gateway.feedback.writer import ClockWatch, JournalWriter
 from ir3de_gateway.gateway import Gateway
-from raw_sockets import ask, chat
+from ir3de_gateway.integrations import litellm_journal
+from ir3de_gateway.integrations.decider import Verdict
+from ir3de_gateway.integrations.litellm_journal import LiteLLMJournal
+from ir3de_gateway.stages.choice import Prompt
+from raw_sockets import ask, chat, eventually
 from running_gateway import QUESTIONS, Running, config_for, running, small_router
 
 is_root = hasattr(os, "geteuid") and os.geteuid() == 0
@@ -153,3 +158,22 @@ def test_a_clock_that_jumps_deletes_nothing(tmp_path: Path) -> None:
     wait(86_400)
     assert writer.delete_old() == 1
     writer.close()
+
+
+def test_the_journal_of_litellms_plug_in_deletes_what_is_too_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(litellm_journal, "DELETE_INTERVAL_S", 0.01)
+    with Journal.create(tmp_path) as kept:
+        kept.append(
+            [TrafficRecord("old", time() - 2 * 86_400, served="law"), TrafficRecord("new", time(), served="law")]
+        )
+    router = small_router()
+    prompt = Prompt(QUESTIONS["law"], frozenset(), 0, False)
+    verdict = Verdict("law", "law", "", router.route(QUESTIONS["law"]), "", 0.0, prompt)
+    journal = LiteLLMJournal(FeedbackConfig(folder=str(tmp_path), days=1))
+    journal.begin("call", verdict, router)
+    with Journal.open(tmp_path) as kept:
+        assert eventually(lambda: kept.find("old") is None)
+        assert kept.find("new") is not None
+    journal.close()

@@ -75,6 +75,15 @@ def test_feedback_on_requests_of_others_goes_with_its_author(folder: Path) -> No
         ]  # fmt: skip
 
 
+def test_labels_that_a_key_was_asked_for_go_with_it(folder: Path) -> None:
+    with Journal.open(folder) as journal:
+        journal.put_feedback("r1", Feedback("label:alice", START, expert="law"))
+    forgotten = run_json("feedback", "forget", "--from", folder, "--key", "alice", "--yes")
+    assert (forgotten["requests"], forgotten["feedback"]) == (2, 2)
+    with Journal.open(folder) as journal:
+        assert {one.author for row in journal.read() for one in row.feedback} == {"bob"}
+
+
 def test_deletion_asks_and_needs_a_choice(folder: Path) -> None:
     run("feedback", "forget", "--from", folder, "--key", "alice", stdin="n\n", code=1)
     assert "--all" in complaint("feedback", "forget", "--from", folder, "--yes")

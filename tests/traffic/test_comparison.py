@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -151,6 +152,21 @@ def test_what_is_not_known_is_said() -> None:
     assert "no request has a label" in said and "no answer was scored" in said and "Cost is not known" in said
     records = [*make_records(times=1), TrafficRecord("gone", 1e9, decided="law", served="law")]
     assert compare(live(), candidate(), records).without_prompt == 1
+
+
+def test_imported_labels_say_nothing_of_what_was_decided() -> None:
+    """No router decided then: the log is not wrong on them."""
+    decided = label(make_records())
+    imported = label(make_records(decided="", served="", why="imported"))
+    found = compare(None, candidate(), [*decided, *imported])
+    assert (found.requests, found.undecided) == (len(decided), len(imported)) and "" not in found.experts
+    assert replace(found, undecided=0, unknown=()) == replace(compare(None, candidate(), decided), unknown=())
+    assert any("imported" in sentence for sentence in found.unknown)
+    both, alone = (compare(live(), candidate(), records) for records in ([*decided, *imported], decided))
+    assert (both.requests, both.experts) == (2 * len(decided), alone.experts)
+    assert (both.as_decided, both.as_served) == (alone.as_decided, alone.as_served)
+    with pytest.raises(InputError, match="were imported"):
+        compare(None, candidate(), imported)
     prices = {"maths": Price(1.0, 1.0)}
     partly = compare(live(), "always maths", make_records(prompt_tokens=9, completion_tokens=9), prices=prices)
     assert partly.cost is not None and partly.cost.unpriced == ("law",)

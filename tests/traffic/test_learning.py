@@ -223,12 +223,13 @@ def test_sources_are_learnt_and_forgotten_in_any_order(order: tuple[str, ...], t
 def test_patterns_choose_keys_authors_and_days() -> None:
     sources = [Source("alice", "alice", "2026-11-17"), Source("admin", "alice", "2026-11-18")]
     sources += [Source("admin", "bob", "2026-11-18"), Source("bob", "bob", "2026-11-19")]
+    sources += [Source("label:alice", "carol", "2026-11-20")]  # a label that alice was asked for
 
     def chosen(text: str, **days: str) -> list[int]:
         pattern = SourcePattern.parse(text, **days)
         return [place for place, one in enumerate(sources) if pattern.matches(one)]
 
-    assert chosen("key:alice") == [0, 1] and chosen("author:admin") == [1, 2] and chosen("day:2026-11-18") == [1, 2]
+    assert chosen("key:alice") == [0, 1, 4] and chosen("author:admin") == [1, 2] and chosen("day:2026-11-18") == [1, 2]
     assert chosen("key:bob", since="2026-11-19") == [3] and chosen("key:alice", until="2026-11-17T12:00") == [0]
     for wrong in ("alice", "key:", "person:alice", "day:yesterday"):
         with pytest.raises(InputError, match=r"key:alice|2026-11-17"):

@@ -14,10 +14,18 @@ if TYPE_CHECKING:
     from ir3de.traffic.learning import Forgetting, Learning, forget, learn
     from ir3de.traffic.new_domains import NewDomain, find_new_domains
     from ir3de.traffic.prices import Price, read_prices
-    from ir3de.traffic.records import ADMIN, Feedback, JournalPrompt, TrafficRecord, name_author
+    from ir3de.traffic.records import (
+        ADMIN,
+        LABEL_PREFIX,
+        Feedback,
+        JournalPrompt,
+        TrafficRecord,
+        list_authors,
+        name_author,
+    )
     from ir3de.traffic.score_learning import ScoreLearning, learn_scores
     from ir3de.traffic.selection import Selection
-    from ir3de.traffic.sequential import LABEL_PREFIX, SequentialTest, TrialReport, run_test
+    from ir3de.traffic.sequential import SequentialTest, TrialReport, run_test
     from ir3de.traffic.sources import Source, SourcePattern
 else:
     __getattr__, __dir__ = export_lazily(
@@ -32,10 +40,10 @@ else:
             "learning": "Forgetting Learning forget learn",
             "prices": "Price read_prices",
             "new_domains": "NewDomain find_new_domains",
-            "records": "ADMIN Feedback JournalPrompt TrafficRecord name_author",
+            "records": "ADMIN LABEL_PREFIX Feedback JournalPrompt TrafficRecord list_authors name_author",
             "score_learning": "ScoreLearning learn_scores",
             "selection": "Selection",
-            "sequential": "LABEL_PREFIX SequentialTest TrialReport run_test",
+            "sequential": "SequentialTest TrialReport run_test",
             "sources": "Source SourcePattern",
         },
     )
@@ -70,6 +78,7 @@ __all__ = [
     "forget",
     "learn",
     "learn_scores",
+    "list_authors",
     "name_author",
     "observe_record",
     "propose_labels",

@@ -138,6 +138,10 @@ def collect_columns(sides: tuple[Side, Side], records: Iterable[TrafficRecord]) 
         columns.counts["read"] += len(batch)
         ready = batch if reader is None else [one for one in batch if one.prompt is not None]
         columns.counts["without_prompt"] += len(batch) - len(ready)
+        if Log() in sides:
+            decided = [one for one in ready if find_logged_expert(one)]
+            columns.counts["undecided"] += len(ready) - len(decided)
+            ready = decided
         chosen = [_choose(side, ready, reader, columns.counts) for side in sides]
         for record, live, candidate in zip(ready, *chosen, strict=True):
             if live is None or candidate is None:

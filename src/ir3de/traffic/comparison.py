@@ -94,6 +94,11 @@ def _explain_nothing(columns: Columns) -> str:
             f"nothing to compare: {counts['unreadable']:,} requests are kept as statistics, which a router with "
             "another tokenizer cannot read. Keep `text` or `tokens` in `feedback` of the gateway's configuration"
         )
+    if counts["undecided"]:
+        return (
+            f"nothing to compare: no router decided any of the {counts['undecided']:,} requests with a prompt, which "
+            "were imported. Compare two routers with each other: `ir3de compare LIVE CANDIDATE`"
+        )
     return (
         f"nothing to compare: none of the {counts['without_prompt']:,} requests keeps its prompt. Set `logs.prompts: "
         "true` next to `logs.decisions`, or `feedback.keep`, in the gateway's configuration, and let it serve a while"
@@ -106,6 +111,7 @@ def _measure(columns: Columns, prices: Mapping[str, Price], names: tuple[str, st
     clusters, counts = columns.find_conversations(), columns.counts
     same = chosen[0] == chosen[1]
     served, logged = np.array(columns.served), np.array(columns.logged)
+    nobody = columns.experts.get("", -1)  # of imported requests, which nobody decided or answered
     accuracy, labelled = _compare_accuracy(columns, chosen, clusters)
     score, scored = _compare_scores(columns, chosen, clusters)
     cost, costs = compare_costs(columns, prices, chosen, clusters)
@@ -113,16 +119,16 @@ def _measure(columns: Columns, prices: Mapping[str, Price], names: tuple[str, st
     confidence, expectation = map(_compare_sureness, columns.sureness)
     return Comparison(
         names=names,
-        experts=experts,
+        experts=tuple(name for name in experts if name),
         requests=len(columns),
-        **{name: counts[name] for name in ("without_prompt", "unreadable", "decoded", "unordered")},
+        **{name: counts[name] for name in ("without_prompt", "unreadable", "undecided", "decoded", "unordered")},
         first_day=write_day(first),
         last_day=write_day(last),
         days=round((last - first) / SECONDS_PER_DAY, 6),
         conversations=int(clusters.max()) + 1,
         agreement=estimates.find_share(same, clusters) or Estimate(float(same.mean()), 0.0, 1.0),
-        as_decided=(float((chosen[0] == logged).mean()), float((chosen[1] == logged).mean())),
-        as_served=(float((chosen[0] == served).mean()), float((chosen[1] == served).mean())),
+        as_decided=(_find_share(chosen[0], logged, nobody), _find_share(chosen[1], logged, nobody)),
+        as_served=(_find_share(chosen[0], served, nobody), _find_share(chosen[1], served, nobody)),
         confidence=confidence,
         expectation=expectation,
         abstained=(counts["abstained_live"], counts["abstained_candidate"], counts["abstained_both"]),
@@ -136,6 +142,12 @@ def _measure(columns: Columns, prices: Mapping[str, Price], names: tuple[str, st
         verdict=(),
         unknown=(),
     )
+
+
+def _find_share(chosen: Indices, then: Indices, nobody: int) -> float:
+    """How often the expert is that of then, where there was one."""
+    known = then != nobody
+    return float((chosen == then)[known].mean()) if known.any() else 0.0
 
 
 def _compare_sureness(pairs: Pairs) -> SurenessChange | None:

@@ -106,6 +106,7 @@ class Comparison(JSONReport):
     requests: int  # compared
     without_prompt: int
     unreadable: int  # kept as counts of another tokenizer's tokens
+    undecided: int  # imported, and compared with what was decided: nothing was
     decoded: int  # made text again from token ids
     unordered: int  # routed without the order of their tokens
     first_day: str

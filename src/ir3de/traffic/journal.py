@@ -300,40 +300,41 @@ class Journal:
             query = "DELETE FROM feedback WHERE request = ? AND author = ?"
             return self._database.execute(query, (number, author)).rowcount == 1
 
-    def count_feedback(self, author: str, selection: Selection = ALL) -> int:
-        """How often that author gave feedback on these requests."""
-        where, values = self._of_author(author, selection)
+    def count_feedback(self, authors: Sequence[str], selection: Selection = ALL) -> int:
+        """How often these authors gave feedback on these requests."""
+        where, values = self._of_authors(authors, selection)
         with self._explain("read"):
             (number,) = self._database.execute(f"SELECT count(*) FROM feedback WHERE {where}", values).fetchone()
         return int(number)
 
-    def delete_author(self, author: str, selection: Selection = ALL) -> int:
-        """Delete all feedback of an author on these requests, and overwrite it; returns how much there was."""
-        where, values = self._of_author(author, selection)
+    def delete_authors(self, authors: Sequence[str], selection: Selection = ALL) -> int:
+        """Delete all feedback of these authors on these requests, and overwrite it; returns how much there was."""
+        where, values = self._of_authors(authors, selection)
         with self._explain("changed"):
             deleted = self._database.execute(f"DELETE FROM feedback WHERE {where}", values).rowcount
             self._empty_log()
         return deleted
 
-    def _of_author(self, author: str, selection: Selection) -> tuple[str, list[Any]]:
+    def _of_authors(self, authors: Sequence[str], selection: Selection) -> tuple[str, list[Any]]:
         where, values = selection.build_where()
-        return f"author = ? AND request IN (SELECT number FROM requests WHERE {where})", [author, *values]
+        of = f"{_name_any('author', authors)} AND request IN (SELECT number FROM requests WHERE {where})"
+        return of, [*authors, *values]
 
     def delete_labels(
         self,
         *,
-        author: str | None = None,
+        authors: Sequence[str] = (),
         key: str | None = None,
         since: float | None = None,
         until: float | None = None,
     ) -> int:
-        """Delete the feedback that an author gave or that requests of a key got, in that time; returns how much."""
-        whose = [("author = ?", author), ("request IN (SELECT number FROM requests WHERE key = ?)", key)]
-        some = [(text, value) for text, value in whose if value is not None]
+        """Delete the feedback that these authors gave or that requests of a key got, in that time; returns how much."""
+        some = [(_name_any("author", authors), list(authors))] if authors else []
+        some += [("request IN (SELECT number FROM requests WHERE key = ?)", [key])] if key is not None else []
         when = [(text, value) for text, value in (("time >= ?", since), ("time < ?", until)) if value is not None]
         where = " AND ".join([f"({' OR '.join(text for text, _ in some) or '1'})", *(text for text, _ in when)])
         with self._explain("changed"):
-            values = [value for _, value in (*some, *when)]
+            values = [one for _, values in some for one in values] + [value for _, value in when]
             deleted = self._database.execute(f"DELETE FROM feedback WHERE {where}", values).rowcount
             self._empty_log()
         return deleted
@@ -365,6 +366,10 @@ class Journal:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _name_any(column: str, values: Sequence[str]) -> str:
+    return f"{column} IN ({', '.join('?' * len(values))})"
 
 
 def _to_row(record: TrafficRecord) -> tuple[Any, ...]:

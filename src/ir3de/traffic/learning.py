@@ -32,7 +32,7 @@ from ir3de.traffic.labels import (
     route_labels,
 )
 from ir3de.traffic.plausibility import Verdict, judge_labels
-from ir3de.traffic.records import name_author
+from ir3de.traffic.records import list_authors
 from ir3de.traffic.scores import ScoreSummary, summarise_scores
 from ir3de.traffic.selection import Selection
 from ir3de.traffic.sources import Source, SourcePattern, find_feedback, group_ids
@@ -297,9 +297,8 @@ def forget_in_journal(journal: Journal, pattern: SourcePattern) -> tuple[int, in
     The requests of a key are deleted with all feedback on them. Of an author or a day, only the feedback is.
     """
     since, until = pattern.times
-    who: dict[str, str] = {"author": pattern.name} if pattern.kind == "author" else {}
-    who |= {"author": name_author(pattern.name), "key": pattern.name} if pattern.kind == "key" else {}
-    labels = journal.delete_labels(**who, since=since, until=until)
     if pattern.kind != "key":
-        return 0, labels
+        authors = (pattern.name,) if pattern.kind == "author" else ()
+        return 0, journal.delete_labels(authors=authors, since=since, until=until)
+    labels = journal.delete_labels(authors=list_authors(pattern.name), key=pattern.name, since=since, until=until)
     return journal.delete(Selection(key=pattern.name, since=since, until=until)), labels

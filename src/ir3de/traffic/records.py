@@ -16,6 +16,7 @@ from ir3de.errors import InputError
 
 ADMIN = "admin"  # the author, where the admin token was sent
 ANYONE = "anyone"  # the author, where the gateway needs no key
+LABEL_PREFIX = "label:"  # of authors who were asked for labels, and did not choose what to label
 MAX_COMMENT_CHARS = 2_000
 MAX_NAME_CHARS = 200  # of an expert that feedback names
 _THUMBS = {"up": 1.0, "down": 0.0}
@@ -82,6 +83,15 @@ def name_author(key: str) -> str:
     if not key:
         return ANYONE
     return f"key:{key}" if key in (ADMIN, ANYONE) or ":" in key else key
+
+
+def list_authors(key: str) -> tuple[str, str]:
+    """The authors of all that a client's key says: feedback on answers, and labels that it was asked for.
+
+    >>> list_authors("alice")
+    ('alice', 'label:alice')
+    """
+    return name_author(key), LABEL_PREFIX + name_author(key)
 
 
 @dataclass(frozen=True, slots=True)

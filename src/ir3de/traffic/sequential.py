@@ -27,13 +27,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de.errors import InputError
-from ir3de.traffic.records import TrafficRecord
+from ir3de.traffic.records import LABEL_PREFIX, TrafficRecord
 
 LEVEL = 0.05  # the probability that an equal candidate is ever stopped; and ever called better
 BETS = np.arange(1, 20) / 20  # parts of the wealth that the worst z of a request can take
 MAX_WEALTH = 1e100  # beyond it nothing changes any more
 GUESS_REQUESTS = 2  # that a guess of 0.5 counts for, beside the scores so far
-LABEL_PREFIX = "label:"  # of authors who were asked for labels, and did not choose what to label
 
 Verdict = Literal["open", "worse", "better"]
 Numbers = npt.NDArray[np.float64]

@@ -18,7 +18,7 @@ from typing import Any
 from ir3de.errors import InputError
 from ir3de.router import Router
 from ir3de.statistics.contributions import FEEDBACK, TEACHER, Contribution
-from ir3de.traffic.records import name_author
+from ir3de.traffic.records import list_authors
 
 TEACHER_AUTHOR = "teacher:"  # how the author of taught feedback begins
 ID_HASH_CHARS = 12
@@ -118,7 +118,7 @@ class SourcePattern:
         if (self.since and source.day < self.since) or (self.until and source.day > self.until):
             return False
         if self.kind == "key":
-            return self.name == source.key or name_author(self.name) == source.author
+            return self.name == source.key or source.author in list_authors(self.name)
         return self.name == (source.author if self.kind == "author" else source.day)
 
     @property

@@ -116,6 +116,8 @@ def _doubt_prompts(found: Comparison) -> Iterator[str]:
         yield f"{_requests(found.without_prompt)} left out: the prompt was not kept."
     if found.unreadable:
         yield f"{_requests(found.unreadable)} left out: kept as counts of another tokenizer's tokens."
+    if found.undecided:
+        yield f"{_requests(found.undecided)} left out: imported, so no router decided then."
     if found.unordered:
         yield (
             f"{count(found.unordered, 'decision')} rest on statistics: the order of the tokens and the turns of a chat "

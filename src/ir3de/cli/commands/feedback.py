@@ -154,12 +154,12 @@ def forget(chosen: Chosen, takes_all: bool, yes: bool, out: Output) -> None:
     with _open(chosen) as journal:
         selection, others = chosen.select(), chosen.select(of_key=False)
         requests = journal.count(selection)
-        given = 0 if chosen.key is None else journal.count_feedback(lib.traffic.name_author(chosen.key), others)
+        given = 0 if chosen.key is None else journal.count_feedback(lib.traffic.list_authors(chosen.key), others)
         what = f"{requests:,} requests" + (f", and feedback of {chosen.key} on {given:,}" if chosen.key else "")
         if (requests or given) and not yes:
             click.confirm(f"delete {what}, for ever?", abort=True, err=True)
         if chosen.key is not None:
-            given = journal.delete_author(lib.traffic.name_author(chosen.key), others)
+            given = journal.delete_authors(lib.traffic.list_authors(chosen.key), others)
         requests = journal.delete(selection)
     document = {"folder": str(chosen.folder), "requests": requests, "feedback": given}
     out.show(document, [Result(line(("deleted ", ""), (what, "bold")))])

@@ -79,7 +79,7 @@ def label(
         if out.as_json:
             out.json(_list_prompts(chosen, proposals, None if lesson is None else lesson.teacher.name))
             return
-        author = f"{lib.sequential.LABEL_PREFIX}{author or getpass.getuser()}"
+        author = f"{lib.traffic.LABEL_PREFIX}{author or getpass.getuser()}"
         given = _ask(journal, chosen, proposals, router.experts, author, out)
     out.note(line((f"{len(given):,} labels are in the journal", "")))
     if lesson is not None:
