@@ -151,8 +151,8 @@ def _removed(router: Router, name: str, rounds: int) -> tuple[float, float]:
 
 def _copies(router: Router, number: int) -> list[Router]:
     """Routers to take the same step, so that its time is taken more than once."""
-    again = {"embedding": router.embedding, "scorer": router.scorer}
-    return [Router.fit(dict(router.statistics), **again) for _ in range(number)]
+    given, scorer = dict(router.statistics), router.scorer
+    return [Router.fit(given, embedding=router.embedding, scorer=scorer) for _ in range(number)]
 
 
 def _timed(action: Callable[..., Any], *given: Any) -> tuple[float, Any]:
