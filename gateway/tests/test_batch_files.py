@@ -15,6 +15,7 @@ from ir3de_gateway.stages import joined_batches
 from ir3de_gateway.stages.joined_status import join_batches, join_status
 from object_servers import ObjectServer, serving_objects
 from official_client import connect_as
+from raw_sockets import ask
 from running_gateway import QUESTIONS, Running, running, served
 
 CHATS = {"endpoint": "/v1/chat/completions", "completion_window": "24h"}
@@ -151,6 +152,57 @@ def test_files_and_batches_belong_to_their_key_and_keys_keep_their_experts(found
     with pytest.raises(openai.BadRequestError, match=r"line 1 of the file: .*not allowed for this API key"):
         put(found, line(1, QUESTIONS["maths"], "maths"), name="lawyer")
     put(found, line(1, QUESTIONS["law"]), name="lawyer", extra_headers={"x-ir3de-deny": "maths"})
+
+
+def test_a_key_that_loses_an_expert_loses_what_is_joined_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IR3DE_ADMIN_TOKEN", "root")
+    keys = {"keys_file": str(write_keys(tmp_path / "keys.yaml", key("a")))}
+    state = {"state": str(tmp_path / "state")}
+    with serving_objects(tmp_path, ("law", "maths"), server=keys, **state) as found:
+        file = put(found, line(1, QUESTIONS["law"]), line(2, QUESTIONS["maths"]))
+        batch = client(found).batches.create(input_file_id=file.id, **CHATS)  # type: ignore[arg-type]
+        for one in found[1].objects.values():
+            one["status"] = "completed"
+        output = client(found).batches.retrieve(batch.id).output_file_id
+        assert output is not None
+        own = put(found, line(1, QUESTIONS["law"]))
+        change = {"name": "a", "merge": True, "experts": ["law"]}
+        assert ask(found[0].url, change, "/admin/keys", authorization="Bearer root").status == 200
+        found[1].seen.clear()
+        api = client(found)
+        for refused in (
+            lambda: api.batches.create(input_file_id=file.id, **CHATS),  # type: ignore[arg-type]
+            lambda: api.batches.retrieve(batch.id),
+            lambda: api.batches.cancel(batch.id),
+            lambda: api.files.retrieve(file.id),
+            lambda: api.files.content(output),
+            lambda: api.files.delete(file.id),
+        ):
+            with pytest.raises(openai.NotFoundError, match="it was not made here, or it no longer exists"):
+                refused()
+        assert found[1].seen == []
+        assert api.batches.create(input_file_id=own.id, **CHATS).id.startswith("batch_ir3de")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "controls",
+    [
+        {"extra_headers": {"x-ir3de-deny": "maths"}},
+        {"extra_headers": {"x-ir3de-allow": "law"}},
+        {"extra_body": {"ir3de": {"deny": ["maths"]}}},
+    ],
+)
+def test_a_batch_does_not_start_at_an_expert_that_its_request_excludes(found: Found, controls: Any) -> None:
+    file = put(found, line(1, QUESTIONS["law"]), line(2, QUESTIONS["maths"]))
+    found[1].seen.clear()
+    with pytest.raises(openai.BadRequestError, match="maths: not allowed by the request") as caught:
+        client(found).batches.create(input_file_id=file.id, **CHATS, **controls)
+    assert (caught.value.code, caught.value.param) == ("no_eligible_expert", "input_file_id")
+    assert found[1].seen == []
+    only = put(found, line(1, QUESTIONS["law"]))
+    client(found).batches.create(input_file_id=only.id, **CHATS, **controls)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from ir3de_gateway.requests.forms import Upload
 from ir3de_gateway.requests.forwarding import RequestContent
 from ir3de_gateway.requests.json_body import offload
 from ir3de_gateway.stages.batch_lines import BatchLine, names_own_models, parse_lines, route_lines
+from ir3de_gateway.stages.choice import Prompt, find_refusal
 from ir3de_gateway.stages.expert_calls import Part, call, call_part, find_target, upload
 from ir3de_gateway.stages.joined_status import join_batches
 from ir3de_gateway.stages.values import Accepted, Answered
@@ -48,7 +49,7 @@ async def answer_joined(
     if wire.path == "batches" and wire.method == "POST":
         file_id = values.get("input_file_id")
         is_own = isinstance(file_id, str) and file_id.startswith(OWN_FILE)
-        return await _start(accepted, str(file_id), values) if is_own else None
+        return await _start(accepted, str(file_id), values, controls) if is_own else None
     if wire.finds == "file" and object_id.startswith(OWN_FILE):
         return await _answer_about_file(accepted, wire, object_id)
     if wire.finds == "batch" and object_id.startswith(OWN_BATCH):
@@ -123,9 +124,10 @@ async def _read_content(accepted: Accepted, part: Part) -> bytes:
 # batches ------------------------------------------------------------------------------------------------------------
 
 
-async def _start(accepted: Accepted, file_id: str, values: Mapping[str, Any]) -> Answered:
+async def _start(accepted: Accepted, file_id: str, values: Mapping[str, Any], controls: Controls) -> Answered:
     """Start a batch at each expert that has a part of the file."""
     _, files = await _find(accepted, "file", file_id, "input_file_id")
+    _check_controls(accepted, files, controls)
     asked = {name: value for name, value in values.items() if name not in ("model", "ir3de")}
     parts, objects = list[Part](), list[dict[str, Any]]()
     try:
@@ -141,6 +143,18 @@ async def _start(accepted: Accepted, file_id: str, values: Mapping[str, Any]) ->
     batch = {"id": f"{OWN_BATCH}{uuid4().hex}", "object": "batch", **known}
     await _keep(accepted, batch, parts)
     return await _answer_about_batch(accepted, batch, parts, objects)
+
+
+def _check_controls(accepted: Accepted, parts: Sequence[Part], controls: Controls) -> None:
+    """Refuse a batch that would cost at an expert that the request excludes."""
+    prompt = Prompt("", frozenset(), 0, tool_loop=False)
+    for part in parts:
+        expert = accepted.snapshot.experts.get(part.expert)
+        if expert is not None and (refusal := find_refusal(expert, prompt, controls)) is not None:
+            message = (
+                f"the file has lines for an expert that may not answer this request. {part.expert}: {refusal.text}"
+            )
+            raise ApiError(400, message, "no_eligible_expert", "input_file_id")
 
 
 async def _answer_about_batch(
@@ -178,11 +192,12 @@ async def _keep(accepted: Accepted, made: Mapping[str, Any], parts: Sequence[Par
 async def _find(
     accepted: Accepted, kind: str, object_id: str, param: str | None = None
 ) -> tuple[dict[str, Any], list[Part]]:
-    """An object of this key, and its parts."""
+    """An object of this key, and its parts; unknown if the key may no longer ask an expert that has one."""
     found = await accepted.stored_objects.get_own(object_id)
-    if found is None:
+    parts = [] if found is None else [Part(*part) for part in found["parts"]]
+    if found is None or not all(accepted.key.may_ask(part.expert) for part in parts):
         raise build_unknown_error(kind, object_id, param)
-    return found["object"], [Part(*part) for part in found["parts"]]
+    return found["object"], parts
 
 
 async def _undo(accepted: Accepted, parts: Sequence[Part], method: str, path: str) -> None:
