@@ -9,6 +9,7 @@ from typing import Any
 
 import openai
 import pytest
+from starlette.responses import JSONResponse
 
 from client_keys import key, write_keys
 from ir3de_gateway.stages import joined_batches
@@ -252,8 +253,6 @@ def test_what_was_done_before_a_failure_is_taken_back(found: Found) -> None:
     original = server._make
 
     def refuse(expert: str, kind: str, request: Any, content: bytes) -> Any:
-        from starlette.responses import JSONResponse
-
         if expert == "maths":
             return JSONResponse({"error": {"message": "no such file", "type": "t"}}, 404)
         return original(expert, kind, request, content)
@@ -270,16 +269,47 @@ def test_what_was_done_before_a_failure_is_taken_back(found: Found) -> None:
         server._make = original  # type: ignore[method-assign]
 
 
+@pytest.mark.parametrize("status", [401, 500, 503])
+def test_a_file_that_an_expert_still_has_is_not_reported_as_deleted(
+    found: Found, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    server, original = found[1], found[1]._store
+    file = put(found, line(1, QUESTIONS["law"]), line(2, QUESTIONS["maths"]))
+    sent = [name for name in server.objects if "/files/" in name][-2:]
+
+    def refuse(expert: str, kind: str, rest: list[str], request: Any, content: bytes) -> Any:
+        if (expert, request.method) == ("maths", "DELETE"):
+            return JSONResponse({"error": {"message": "not now", "type": "t"}}, status)
+        return original(expert, kind, rest, request, content)
+
+    monkeypatch.setattr(server, "_store", refuse)
+    for _ in range(2):
+        with pytest.raises(openai.APIStatusError, match="'maths': not now") as caught:
+            client(found).files.delete(file.id)
+        assert caught.value.status_code == status
+        assert client(found).files.retrieve(file.id).id == file.id
+    monkeypatch.undo()
+    assert client(found).files.delete(file.id).deleted  # though law has deleted its part before
+    assert not server.objects.keys() & set(sent)
+    with pytest.raises(openai.NotFoundError):
+        client(found).files.retrieve(file.id)
+
+
 def test_an_expert_that_is_gone_is_named(tmp_path: Path) -> None:
     state = {"state": str(tmp_path / "state")}
     with serving_objects(tmp_path, ("law", "maths"), **state) as found:
         file = put(found, line(1, QUESTIONS["law"]))
         batch = client(found).batches.create(input_file_id=file.id, **CHATS)  # type: ignore[arg-type]
         snapshot = found[0].gateway.live.snapshot
+        law = snapshot.experts["law"]
         kept = {name: one for name, one in snapshot.experts.items() if name != "law"}
         object.__setattr__(snapshot, "experts", kept)
         with pytest.raises(openai.InternalServerError, match="'law' has a part of this, and is not configured"):
             client(found).batches.retrieve(batch.id)
+        with pytest.raises(openai.InternalServerError, match="'law' has a part of this, and is not configured"):
+            client(found).files.delete(file.id)
+        object.__setattr__(snapshot, "experts", {**kept, "law": law})
+        assert client(found).files.delete(file.id).deleted and found[1].asked[-1][1].startswith("DELETE files/")
 
 
 def test_where_nothing_is_stored_a_batch_cannot_be_joined(tmp_path: Path) -> None:

@@ -108,12 +108,21 @@ async def _answer_about_file(accepted: Accepted, wire: PassthroughFormat, file_i
         return Answered(accepted, 200, [(b"content-type", b"application/octet-stream")], body=body)
     if wire.method == "DELETE":
         for part in parts:
-            with suppress(ApiError):  # one that is gone already
-                await call_part(accepted, part, "DELETE", "files/{id}")
+            await _delete(accepted, part)
         if not await accepted.stored_objects.delete_own(file_id):
             raise build_delete_error(file_id)
         return _answer(accepted, {"id": file_id, "object": "file", "deleted": True})
     return _answer(accepted, _describe(found, parts))
+
+
+async def _delete(accepted: Accepted, part: Part) -> None:
+    """Delete a file at its expert. If that fails, the client can retry: a part that is gone already is no error."""
+    target, _ = find_target(accepted, part.expert, part.replica)
+    try:
+        await call(accepted, target, "DELETE", f"files/{part.object_id}")
+    except ApiError as error:
+        if error.status != 404:
+            raise
 
 
 async def _read_content(accepted: Accepted, part: Part) -> bytes:
