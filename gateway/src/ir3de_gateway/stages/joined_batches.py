@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from time import time
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -27,6 +27,7 @@ T = TypeVar("T")
 
 FILENAME = "batch.jsonl"
 MAX_ROUTED_BYTES = 64 << 20  # of a batch file, whose lines are held in memory while they are routed
+MAX_UNDO_S = 10.0  # that a request waits until its parts are taken back; it goes on after that
 _batch_purpose = re.compile(rb'name="?purpose"?[^\r\n]*\r\n(?:[^\r\n]+\r\n)*\r\nbatch\s*\r\n')
 _routed_model = re.compile(rb'"model"\s*:\s*"(?:ir3de/)?auto"')
 
@@ -84,19 +85,20 @@ async def _split(accepted: Accepted, form: Upload, controls: Controls) -> Answer
         advice = "name an expert in x-ir3de-allow, and its own model in the lines"
         raise ApiError(400, f"{message}: {advice}", "not_stored")
     by_expert = await route_lines(lines, accepted.snapshot, controls)
-    parts = list[Part]()
-    try:
-        for expert, own in by_expert.items():
-            parts.append(await upload(accepted, expert, own, "batch", FILENAME))
-    except ApiError:
-        await _undo(accepted, parts, "DELETE", "files/{id}")
-        raise
     size = sum(len(one) + 1 for own in by_expert.values() for one in own)
     made = {
         "id": f"{OWN_FILE}{uuid4().hex}", "object": "file", "bytes": size, "created_at": int(time()),
         "filename": FILENAME, "purpose": "batch", "status": "processed",
     }  # fmt: skip
-    await _keep(accepted, made, parts)
+    parts = list[Part]()
+
+    async def put(expert: str, own: list[bytes]) -> None:
+        parts.append(await upload(accepted, expert, own, "batch", FILENAME))
+
+    async with _taking_back(accepted, parts, "DELETE", "files/{id}"):
+        for expert, own in by_expert.items():
+            await _finish(put(expert, own))
+        await _keep(accepted, made, parts)
     return _answer(accepted, _describe(made, parts))
 
 
@@ -138,20 +140,21 @@ async def _start(accepted: Accepted, file_id: str, values: Mapping[str, Any], co
     _, files = await _find(accepted, "file", file_id, "input_file_id")
     _check_controls(accepted, files, controls)
     asked = {name: value for name, value in values.items() if name not in ("model", "ir3de")}
-    parts, objects = list[Part](), list[dict[str, Any]]()
-    try:
-        for file in files:
-            made = await call_part(accepted, file, "POST", "batches", asked | {"input_file_id": file.object_id})
-            parts.append(file._replace(object_id=made["id"]))
-            objects.append(made)
-    except ApiError:
-        await _undo(accepted, parts, "POST", "batches/{id}/cancel")
-        raise
     known = {"endpoint": values.get("endpoint"), "completion_window": values.get("completion_window")}
     known |= {"input_file_id": file_id, "metadata": values.get("metadata"), "created_at": int(time())}
     batch = {"id": f"{OWN_BATCH}{uuid4().hex}", "object": "batch", **known}
-    await _keep(accepted, batch, parts)
-    return await _answer_about_batch(accepted, batch, parts, objects)
+    parts, objects = list[Part](), list[dict[str, Any]]()
+
+    async def begin(file: Part) -> None:
+        made = await call_part(accepted, file, "POST", "batches", asked | {"input_file_id": file.object_id})
+        parts.append(file._replace(object_id=made["id"]))
+        objects.append(made)
+
+    async with _taking_back(accepted, parts, "POST", "batches/{id}/cancel"):
+        for file in files:
+            await _finish(begin(file))
+        await _keep(accepted, batch, parts)
+        return await _answer_about_batch(accepted, batch, parts, objects)
 
 
 def _check_controls(accepted: Accepted, parts: Sequence[Part], controls: Controls) -> None:
@@ -209,8 +212,29 @@ async def _find(
     return found["object"], parts
 
 
+async def _finish(making: Coroutine[Any, Any, None]) -> None:
+    """Make a part to its end, even if the client leaves: only then is its id known, and it can be taken back."""
+    task = asyncio.ensure_future(making)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise
+
+
+@asynccontextmanager
+async def _taking_back(accepted: Accepted, parts: Sequence[Part], method: str, path: str) -> AsyncIterator[None]:
+    """Take back the parts that were made if another expert fails, or if the client leaves, who has no id then."""
+    try:
+        yield
+    except (ApiError, asyncio.CancelledError):
+        undoing = asyncio.ensure_future(_undo(accepted, parts, method, path))
+        await asyncio.wait([undoing], timeout=MAX_UNDO_S)  # it is not cancelled with the request
+        raise
+
+
 async def _undo(accepted: Accepted, parts: Sequence[Part], method: str, path: str) -> None:
-    """Take back what was done before another expert failed, as far as that is possible."""
+    """Take back what was done, as far as that is possible."""
     for part in parts:
         with suppress(ApiError):
             await call_part(accepted, part, method, path)
