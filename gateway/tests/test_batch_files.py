@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import openai
 import pytest
+from starlette.responses import JSONResponse
 
-from client_keys import key, write_keys
+from client_keys import bearer, key, write_keys
+from ir3de_gateway.requests.client import ClientResponse
 from ir3de_gateway.stages import joined_batches
 from ir3de_gateway.stages.joined_status import join_batches, join_status
 from object_servers import ObjectServer, serving_objects
 from official_client import connect_as
+from raw_sockets import ask, eventually, sent
 from running_gateway import QUESTIONS, Running, running, served
 
 CHATS = {"endpoint": "/v1/chat/completions", "completion_window": "24h"}
@@ -153,6 +157,57 @@ def test_files_and_batches_belong_to_their_key_and_keys_keep_their_experts(found
     put(found, line(1, QUESTIONS["law"]), name="lawyer", extra_headers={"x-ir3de-deny": "maths"})
 
 
+def test_a_key_that_loses_an_expert_loses_what_is_joined_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IR3DE_ADMIN_TOKEN", "root")
+    keys = {"keys_file": str(write_keys(tmp_path / "keys.yaml", key("a")))}
+    state = {"state": str(tmp_path / "state")}
+    with serving_objects(tmp_path, ("law", "maths"), server=keys, **state) as found:
+        file = put(found, line(1, QUESTIONS["law"]), line(2, QUESTIONS["maths"]))
+        batch = client(found).batches.create(input_file_id=file.id, **CHATS)  # type: ignore[arg-type]
+        for one in found[1].objects.values():
+            one["status"] = "completed"
+        output = client(found).batches.retrieve(batch.id).output_file_id
+        assert output is not None
+        own = put(found, line(1, QUESTIONS["law"]))
+        change = {"name": "a", "merge": True, "experts": ["law"]}
+        assert ask(found[0].url, change, "/admin/keys", authorization="Bearer root").status == 200
+        found[1].seen.clear()
+        api = client(found)
+        for refused in (
+            lambda: api.batches.create(input_file_id=file.id, **CHATS),  # type: ignore[arg-type]
+            lambda: api.batches.retrieve(batch.id),
+            lambda: api.batches.cancel(batch.id),
+            lambda: api.files.retrieve(file.id),
+            lambda: api.files.content(output),
+            lambda: api.files.delete(file.id),
+        ):
+            with pytest.raises(openai.NotFoundError, match="it was not made here, or it no longer exists"):
+                refused()
+        assert found[1].seen == []
+        assert api.batches.create(input_file_id=own.id, **CHATS).id.startswith("batch_ir3de")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "controls",
+    [
+        {"extra_headers": {"x-ir3de-deny": "maths"}},
+        {"extra_headers": {"x-ir3de-allow": "law"}},
+        {"extra_body": {"ir3de": {"deny": ["maths"]}}},
+    ],
+)
+def test_a_batch_does_not_start_at_an_expert_that_its_request_excludes(found: Found, controls: Any) -> None:
+    file = put(found, line(1, QUESTIONS["law"]), line(2, QUESTIONS["maths"]))
+    found[1].seen.clear()
+    with pytest.raises(openai.BadRequestError, match="maths: not allowed by the request") as caught:
+        client(found).batches.create(input_file_id=file.id, **CHATS, **controls)
+    assert (caught.value.code, caught.value.param) == ("no_eligible_expert", "input_file_id")
+    assert found[1].seen == []
+    only = put(found, line(1, QUESTIONS["law"]))
+    client(found).batches.create(input_file_id=only.id, **CHATS, **controls)
+
+
 @pytest.mark.parametrize(
     ("lines", "told"),
     [
@@ -200,8 +255,6 @@ def test_what_was_done_before_a_failure_is_taken_back(found: Found) -> None:
     original = server._make
 
     def refuse(expert: str, kind: str, request: Any, content: bytes) -> Any:
-        from starlette.responses import JSONResponse
-
         if expert == "maths":
             return JSONResponse({"error": {"message": "no such file", "type": "t"}}, 404)
         return original(expert, kind, request, content)
@@ -218,16 +271,91 @@ def test_what_was_done_before_a_failure_is_taken_back(found: Found) -> None:
         server._make = original  # type: ignore[method-assign]
 
 
+@pytest.mark.parametrize("waits_for", ["law", "maths"])
+@pytest.mark.parametrize("kind", ["files", "batches"])
+def test_what_was_done_before_the_client_left_is_taken_back(
+    found: Found, monkeypatch: pytest.MonkeyPatch, kind: str, waits_for: str
+) -> None:
+    """Also what the expert makes that has the request when the client leaves; the others are not asked any more."""
+    gateway, server = found
+    lines = line(1, QUESTIONS["law"]), line(2, QUESTIONS["maths"])
+    has_begun, has_left, make, disconnect = Event(), Event(), server._make, ClientResponse.disconnect
+
+    def make_late(expert: str, kind: str, request: Any, content: bytes) -> Any:
+        if expert == waits_for:
+            has_begun.set()
+            assert has_left.wait(60)
+        return make(expert, kind, request, content)
+
+    def note(response: ClientResponse) -> None:
+        disconnect(response)
+        has_left.set()
+
+    content, headers = build_form(*lines), {"content-type": "multipart/form-data; boundary=b"}
+    if kind == "batches":
+        content, headers = json.dumps({"input_file_id": put(found, *lines).id, **CHATS}).encode(), {}
+    before = set(server.objects)
+    monkeypatch.setattr(server, "_make", make_late)
+    monkeypatch.setattr(ClientResponse, "disconnect", note)
+    server.seen.clear()
+    with sent(gateway.url, content, f"/v1/{kind}", **headers, **bearer("a")):
+        assert has_begun.wait(60)
+    assert has_left.wait(60)
+    undone = "DELETE files/" if kind == "files" else "/cancel"
+    asked = ["law"] if waits_for == "law" else ["law", "maths"]
+    assert eventually(lambda: [expert for expert, what in server.asked if undone in what] == asked)
+    assert [expert for expert, what in server.asked if what == f"POST {kind}"] == asked
+    left = [server.objects[name] for name in server.objects.keys() - before if f"/{kind}/" in name]
+    assert all(one["status"] == "cancelled" for one in left if kind == "batches") and (kind == "batches" or not left)
+
+
+def build_form(*lines: object) -> bytes:
+    purpose = b'--b\r\ncontent-disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'
+    file = b'--b\r\ncontent-disposition: form-data; name="file"; filename="b.jsonl"\r\n\r\n'
+    return purpose + file + write(*lines) + b"\r\n--b--\r\n"
+
+
+@pytest.mark.parametrize("status", [401, 500, 503])
+def test_a_file_that_an_expert_still_has_is_not_reported_as_deleted(
+    found: Found, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    server, original = found[1], found[1]._store
+    file = put(found, line(1, QUESTIONS["law"]), line(2, QUESTIONS["maths"]))
+    parts = [name for name in server.objects if "/files/" in name][-2:]
+
+    def refuse(expert: str, kind: str, rest: list[str], request: Any, content: bytes) -> Any:
+        if (expert, request.method) == ("maths", "DELETE"):
+            return JSONResponse({"error": {"message": "not now", "type": "t"}}, status)
+        return original(expert, kind, rest, request, content)
+
+    monkeypatch.setattr(server, "_store", refuse)
+    for _ in range(2):
+        with pytest.raises(openai.APIStatusError, match="'maths': not now") as caught:
+            client(found).files.delete(file.id)
+        assert caught.value.status_code == status
+        assert client(found).files.retrieve(file.id).id == file.id
+    monkeypatch.undo()
+    assert client(found).files.delete(file.id).deleted  # though law has deleted its part before
+    assert not server.objects.keys() & set(parts)
+    with pytest.raises(openai.NotFoundError):
+        client(found).files.retrieve(file.id)
+
+
 def test_an_expert_that_is_gone_is_named(tmp_path: Path) -> None:
     state = {"state": str(tmp_path / "state")}
     with serving_objects(tmp_path, ("law", "maths"), **state) as found:
         file = put(found, line(1, QUESTIONS["law"]))
         batch = client(found).batches.create(input_file_id=file.id, **CHATS)  # type: ignore[arg-type]
         snapshot = found[0].gateway.live.snapshot
+        law = snapshot.experts["law"]
         kept = {name: one for name, one in snapshot.experts.items() if name != "law"}
         object.__setattr__(snapshot, "experts", kept)
         with pytest.raises(openai.InternalServerError, match="'law' has a part of this, and is not configured"):
             client(found).batches.retrieve(batch.id)
+        with pytest.raises(openai.InternalServerError, match="'law' has a part of this, and is not configured"):
+            client(found).files.delete(file.id)
+        object.__setattr__(snapshot, "experts", {**kept, "law": law})
+        assert client(found).files.delete(file.id).deleted and found[1].asked[-1][1].startswith("DELETE files/")
 
 
 def test_where_nothing_is_stored_a_batch_cannot_be_joined(tmp_path: Path) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from time import time
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -16,6 +16,7 @@ from ir3de_gateway.requests.forms import Upload
 from ir3de_gateway.requests.forwarding import RequestContent
 from ir3de_gateway.requests.json_body import offload
 from ir3de_gateway.stages.batch_lines import BatchLine, names_own_models, parse_lines, route_lines
+from ir3de_gateway.stages.choice import Prompt, find_refusal
 from ir3de_gateway.stages.expert_calls import Part, call, call_part, find_target, upload
 from ir3de_gateway.stages.joined_status import join_batches
 from ir3de_gateway.stages.values import Accepted, Answered
@@ -26,6 +27,7 @@ T = TypeVar("T")
 
 FILENAME = "batch.jsonl"
 MAX_ROUTED_BYTES = 64 << 20  # of a batch file, whose lines are held in memory while they are routed
+MAX_UNDO_S = 10.0  # that a request waits until its parts are taken back; it goes on after that
 _batch_purpose = re.compile(rb'name="?purpose"?[^\r\n]*\r\n(?:[^\r\n]+\r\n)*\r\nbatch\s*\r\n')
 _routed_model = re.compile(rb'"model"\s*:\s*"(?:ir3de/)?auto"')
 
@@ -48,7 +50,7 @@ async def answer_joined(
     if wire.path == "batches" and wire.method == "POST":
         file_id = values.get("input_file_id")
         is_own = isinstance(file_id, str) and file_id.startswith(OWN_FILE)
-        return await _start(accepted, str(file_id), values) if is_own else None
+        return await _start(accepted, str(file_id), values, controls) if is_own else None
     if wire.finds == "file" and object_id.startswith(OWN_FILE):
         return await _answer_about_file(accepted, wire, object_id)
     if wire.finds == "batch" and object_id.startswith(OWN_BATCH):
@@ -83,19 +85,20 @@ async def _split(accepted: Accepted, form: Upload, controls: Controls) -> Answer
         advice = "name an expert in x-ir3de-allow, and its own model in the lines"
         raise ApiError(400, f"{message}: {advice}", "not_stored")
     by_expert = await route_lines(lines, accepted.snapshot, controls)
-    parts = list[Part]()
-    try:
-        for expert, own in by_expert.items():
-            parts.append(await upload(accepted, expert, own, "batch", FILENAME))
-    except ApiError:
-        await _undo(accepted, parts, "DELETE", "files/{id}")
-        raise
     size = sum(len(one) + 1 for own in by_expert.values() for one in own)
     made = {
         "id": f"{OWN_FILE}{uuid4().hex}", "object": "file", "bytes": size, "created_at": int(time()),
         "filename": FILENAME, "purpose": "batch", "status": "processed",
     }  # fmt: skip
-    await _keep(accepted, made, parts)
+    parts = list[Part]()
+
+    async def put(expert: str, own: list[bytes]) -> None:
+        parts.append(await upload(accepted, expert, own, "batch", FILENAME))
+
+    async with _taking_back(accepted, parts, "DELETE", "files/{id}"):
+        for expert, own in by_expert.items():
+            await _finish(put(expert, own))
+        await _keep(accepted, made, parts)
     return _answer(accepted, _describe(made, parts))
 
 
@@ -107,12 +110,21 @@ async def _answer_about_file(accepted: Accepted, wire: PassthroughFormat, file_i
         return Answered(accepted, 200, [(b"content-type", b"application/octet-stream")], body=body)
     if wire.method == "DELETE":
         for part in parts:
-            with suppress(ApiError):  # one that is gone already
-                await call_part(accepted, part, "DELETE", "files/{id}")
+            await _delete(accepted, part)
         if not await accepted.stored_objects.delete_own(file_id):
             raise build_delete_error(file_id)
         return _answer(accepted, {"id": file_id, "object": "file", "deleted": True})
     return _answer(accepted, _describe(found, parts))
+
+
+async def _delete(accepted: Accepted, part: Part) -> None:
+    """Delete a file at its expert. If that fails, the client can retry: a part that is gone already is no error."""
+    target, _ = find_target(accepted, part.expert, part.replica)
+    try:
+        await call(accepted, target, "DELETE", f"files/{part.object_id}")
+    except ApiError as error:
+        if error.status != 404:
+            raise
 
 
 async def _read_content(accepted: Accepted, part: Part) -> bytes:
@@ -123,24 +135,38 @@ async def _read_content(accepted: Accepted, part: Part) -> bytes:
 # batches ------------------------------------------------------------------------------------------------------------
 
 
-async def _start(accepted: Accepted, file_id: str, values: Mapping[str, Any]) -> Answered:
+async def _start(accepted: Accepted, file_id: str, values: Mapping[str, Any], controls: Controls) -> Answered:
     """Start a batch at each expert that has a part of the file."""
     _, files = await _find(accepted, "file", file_id, "input_file_id")
+    _check_controls(accepted, files, controls)
     asked = {name: value for name, value in values.items() if name not in ("model", "ir3de")}
-    parts, objects = list[Part](), list[dict[str, Any]]()
-    try:
-        for file in files:
-            made = await call_part(accepted, file, "POST", "batches", asked | {"input_file_id": file.object_id})
-            parts.append(file._replace(object_id=made["id"]))
-            objects.append(made)
-    except ApiError:
-        await _undo(accepted, parts, "POST", "batches/{id}/cancel")
-        raise
     known = {"endpoint": values.get("endpoint"), "completion_window": values.get("completion_window")}
     known |= {"input_file_id": file_id, "metadata": values.get("metadata"), "created_at": int(time())}
     batch = {"id": f"{OWN_BATCH}{uuid4().hex}", "object": "batch", **known}
-    await _keep(accepted, batch, parts)
-    return await _answer_about_batch(accepted, batch, parts, objects)
+    parts, objects = list[Part](), list[dict[str, Any]]()
+
+    async def begin(file: Part) -> None:
+        made = await call_part(accepted, file, "POST", "batches", asked | {"input_file_id": file.object_id})
+        parts.append(file._replace(object_id=made["id"]))
+        objects.append(made)
+
+    async with _taking_back(accepted, parts, "POST", "batches/{id}/cancel"):
+        for file in files:
+            await _finish(begin(file))
+        await _keep(accepted, batch, parts)
+        return await _answer_about_batch(accepted, batch, parts, objects)
+
+
+def _check_controls(accepted: Accepted, parts: Sequence[Part], controls: Controls) -> None:
+    """Refuse a batch that would cost at an expert that the request excludes."""
+    prompt = Prompt("", frozenset(), 0, tool_loop=False)
+    for part in parts:
+        expert = accepted.snapshot.experts.get(part.expert)
+        if expert is not None and (refusal := find_refusal(expert, prompt, controls)) is not None:
+            message = (
+                f"the file has lines for an expert that may not answer this request. {part.expert}: {refusal.text}"
+            )
+            raise ApiError(400, message, "no_eligible_expert", "input_file_id")
 
 
 async def _answer_about_batch(
@@ -178,15 +204,37 @@ async def _keep(accepted: Accepted, made: Mapping[str, Any], parts: Sequence[Par
 async def _find(
     accepted: Accepted, kind: str, object_id: str, param: str | None = None
 ) -> tuple[dict[str, Any], list[Part]]:
-    """An object of this key, and its parts."""
+    """An object of this key, and its parts; unknown if the key may no longer ask an expert that has one."""
     found = await accepted.stored_objects.get_own(object_id)
-    if found is None:
+    parts = [] if found is None else [Part(*part) for part in found["parts"]]
+    if found is None or not all(accepted.key.may_ask(part.expert) for part in parts):
         raise build_unknown_error(kind, object_id, param)
-    return found["object"], [Part(*part) for part in found["parts"]]
+    return found["object"], parts
+
+
+async def _finish(making: Coroutine[Any, Any, None]) -> None:
+    """Make a part to its end, even if the client leaves: only then is its id known, and it can be taken back."""
+    task = asyncio.ensure_future(making)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise
+
+
+@asynccontextmanager
+async def _taking_back(accepted: Accepted, parts: Sequence[Part], method: str, path: str) -> AsyncIterator[None]:
+    """Take back the parts that were made if another expert fails, or if the client leaves, who has no id then."""
+    try:
+        yield
+    except (ApiError, asyncio.CancelledError):
+        undoing = asyncio.ensure_future(_undo(accepted, parts, method, path))
+        await asyncio.wait([undoing], timeout=MAX_UNDO_S)  # it is not cancelled with the request
+        raise
 
 
 async def _undo(accepted: Accepted, parts: Sequence[Part], method: str, path: str) -> None:
-    """Take back what was done before another expert failed, as far as that is possible."""
+    """Take back what was done, as far as that is possible."""
     for part in parts:
         with suppress(ApiError):
             await call_part(accepted, part, method, path)

@@ -283,8 +283,7 @@ class StoredObjects:
         """
         found = await self._look_up(kind, object_id)
         if found is None and self._pins.is_away:
-            message = f"who has the {kind} {object_id[:200]!r} is unknown now: the gateway's store does not answer"
-            raise ApiError(503, f"{message}. Retry in a moment", "state_unavailable", retry_after=1.0)
+            raise _build_away_error(f"who has the {kind} {object_id[:200]!r}")
         return found
 
     async def _look_up(self, kind: str, object_id: str) -> str | None:
@@ -311,8 +310,13 @@ class StoredObjects:
         return True
 
     async def get_own(self, object_id: str) -> dict[str, Any] | None:
-        """An object that the gateway has stored for this key."""
+        """An object that the gateway has stored for this key; None if there is none.
+
+        An `ApiError` if that cannot be known now.
+        """
         found = await self._pins.get(self._name_own(object_id))
+        if found is None and self._pins.is_away:
+            raise _build_away_error(f"what is stored as {object_id[:200]!r}")
         return None if found is None else json.loads(found)
 
     async def delete_own(self, object_id: str) -> bool:
@@ -355,6 +359,12 @@ def list_objects(kind: str, answer: dict[str, Any]) -> Iterator[tuple[str, str]]
         yield kind, object_id
     if kind == "batch":
         yield from (("file", found) for name in _FILES_OF_BATCH if isinstance(found := answer.get(name), str))
+
+
+def _build_away_error(what: str) -> ApiError:
+    """The error for an object that may exist, because the store does not answer."""
+    message = f"{what} is unknown now: the gateway's store does not answer. Retry in a moment"
+    return ApiError(503, message, "state_unavailable", retry_after=1.0)
 
 
 def build_unknown_error(kind: str, object_id: str, param: str | None = None) -> ApiError:
