@@ -17,6 +17,7 @@ from ir3de import Router
 from ir3de.embedding import Embedding
 from ir3de.errors import InputError
 from ir3de.scorers import Scorer
+from ir3de.scorers.expectation import Shrinkage
 from ir3de.statistics import Statistics
 from ir3de_lab.benchmarks.protocol import Texts, recalls
 from ir3de_lab.experiments.material import Material
@@ -129,7 +130,7 @@ class _Surroundings:
             rival: median(_timed(baseline.fit, present)[0] for _ in range(self.rounds))
             for rival, baseline in self.rivals.items()
         }
-        identical, chosen = (same_router(router, self.fit(present, scorer)) for scorer in (router.scorer, None))
+        identical, chosen = (same_router(router, self.fit(present, scorer)) for scorer in (_get_scorer(router), None))
         return Step(action, name, router.experts, mean(found.values()), *times, again, identical, chosen)
 
 
@@ -151,8 +152,13 @@ def _removed(router: Router, name: str, rounds: int) -> tuple[float, float]:
 
 def _copies(router: Router, number: int) -> list[Router]:
     """Routers to take the same step, so that its time is taken more than once."""
-    given, scorer = dict(router.statistics), router.scorer
+    given, scorer = dict(router.statistics), _get_scorer(router)
     return [Router.fit(given, embedding=router.embedding, scorer=scorer) for _ in range(number)]
+
+
+def _get_scorer(router: Router) -> Scorer:
+    assert not isinstance(router.scorer, Shrinkage)  # it routes by domain
+    return router.scorer
 
 
 def _timed(action: Callable[..., Any], *given: Any) -> tuple[float, Any]:
