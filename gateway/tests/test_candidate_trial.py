@@ -7,13 +7,15 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import pytest
 
-from admin_client import TOKEN
+from admin_client import ENDPOINT, TOKEN
 from candidate_routers import read_rows, save_candidate, trying
 from ir3de import Router
+from ir3de.files.router_folder import read_header
 from ir3de.traffic import Feedback, Journal
 from ir3de_gateway.admin import trial
 from raw_sockets import ask, chat, eventually
@@ -161,6 +163,51 @@ def test_a_new_router_at_the_candidates_place_is_another_candidate(
         save_candidate(tmp_path, Router.fit({**TEXTS, "history": ["When did Rome fall?", "Who was an emperor?"]}))
         assert eventually(lambda: any("The candidate before stays" in one.message for one in caplog.records))
         assert state_of(gateway)["digest"] == now and tries(gateway)
+
+
+def count_lines(caplog: pytest.LogCaptureFixture, part: str) -> int:
+    return sum(part in one.getMessage() for one in caplog.records)
+
+
+def test_a_new_candidate_is_tried_once_its_missing_expert_has_an_endpoint(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with trying(tmp_path, changes={"router": {"path": str(tmp_path / "router"), "follow": 0.05}}) as gateway:
+        before = state_of(gateway)["digest"]
+        history = {"history": ["When did Rome fall?", "Who was an emperor?"]}
+        wanted = Router.fit({**TEXTS, **history})
+        digest = read_header(save_candidate(tmp_path, wanted))["sha256"]
+        assert eventually(lambda: count_lines(caplog, "The candidate before stays") > 0)
+        sleep(0.5)  # several checks
+        assert state_of(gateway)["digest"] == before and count_lines(caplog, "The candidate before stays") == 1
+        assert admin(gateway, "/admin/experts", {"name": "history", "upstream": ENDPOINT}).status == 201
+        assert eventually(lambda: state_of(gateway)["digest"] == digest)
+        assert state_of(gateway)["state"] == "trial"
+
+
+@pytest.mark.parametrize("way", ["the candidate is withdrawn", "another candidate is published"])
+def test_a_new_live_router_serves_once_the_candidate_that_needs_the_old_one_is_gone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, way: str
+) -> None:
+    """Nobody serves poetry: the candidate may know it as long as the live router does."""
+    poetry = {**TEXTS, "poetry": ["Write a sonnet.", "Does this line rhyme?"]}
+    Router.fit(poetry).save(tmp_path / "live")
+    save_candidate(tmp_path, Router.fit({**poetry, "law": [*TEXTS["law"], "Is the lease void?"]}))
+    with trying(tmp_path, changes={"router": {"path": str(tmp_path / "live"), "follow": 0.05}}) as gateway:
+        before = admin(gateway, "/admin/router").json["digest"]
+        digest = read_header(Router.fit(TEXTS).save(tmp_path / "live"))["sha256"]
+        assert eventually(lambda: count_lines(caplog, "The current router stays") > 0)
+        sleep(0.5)  # several checks
+        assert admin(gateway, "/admin/router").json["digest"] == before
+        assert count_lines(caplog, "cannot serve yet: the candidate") == 1
+        assert count_lines(caplog, "The current router stays") == 1
+        if way == "the candidate is withdrawn":
+            assert admin(gateway, "/admin/candidate", method="DELETE").status == 200
+        else:
+            save_candidate(tmp_path)
+        assert eventually(lambda: admin(gateway, "/admin/router").json["digest"] == digest)
+        assert eventually(lambda: admin(gateway, "/admin/router/history").json["data"][0]["digest"] == digest)
+        assert tries(gateway) == (way != "the candidate is withdrawn")
 
 
 def test_another_live_router_begins_the_test_anew(tmp_path: Path) -> None:

@@ -86,6 +86,26 @@ def test_a_folder_that_is_damaged_or_gone_is_told_of_once(tmp_path: Path, caplog
     assert_same_router(found.router, second)
 
 
+def test_a_router_that_is_put_back_is_found_again_until_another_one_comes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = first_router().save(tmp_path / "router")
+    follower = RouterFollower(str(folder), tmp_path / "cache")
+    follower.load()
+    second_router().save(folder)
+    found = follower.check()
+    assert found is not None
+    for _ in range(2):
+        follower.put_back(found, "it cannot serve yet")
+        assert follower.check() is found  # it is not loaded again
+    assert follower.check() is None and warnings(caplog) == ["it cannot serve yet"]
+    follower.put_back(found, "it cannot serve yet")
+    first_router().save(folder)
+    another = follower.check()
+    assert another is not None and another.digest != found.digest
+    assert follower.check() is None
+
+
 def test_an_address_is_followed_and_only_what_is_new_is_fetched(
     tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,7 +25,7 @@ from ir3de.serving import files, hide_user
 from ir3de_gateway.admin.candidate import attach_candidate
 from ir3de_gateway.admin.changes import AdminState, CandidateRouter, Change, Changed, Comparison
 from ir3de_gateway.admin.fit_process import FitFailed
-from ir3de_gateway.admin.router_source import FetchBudget, FetchError, RouterFollower
+from ir3de_gateway.admin.router_source import FetchBudget, FetchError, LoadedRouter, RouterFollower
 from ir3de_gateway.admin.state import STATE, State, StateFolder, UnknownChangeError
 from ir3de_gateway.admin.versions import list_kept, note_version
 from ir3de_gateway.api_errors import ApiError
@@ -274,19 +274,30 @@ class Administration:
             now = self.current
             found = await run_in_thread(now.follower.check, build_budget(now.config))
             if found is not None:
-                self._activate(await run_in_thread(now.with_router, found))
-                await run_in_thread(self.note_version)
+                self._activate(await run_in_thread(self._replace_router, found))
+                if self.current is not now:
+                    await run_in_thread(self.note_version)
             if (trial := self.current.trial) is not None:
                 another = await run_in_thread(trial.follower.check, build_budget(now.config))
                 if another is not None:
                     self._activate(await run_in_thread(self._replace_trial, CandidateRouter(trial.follower, another)))
 
+    def _replace_router(self, loaded: LoadedRouter) -> AdminState:
+        """The state with a router that was published; until it can serve, the one before does."""
+        try:
+            return self.current.with_router(loaded)
+        except IR3DEError as error:
+            follower = self.current.follower
+            why = f"the new router from {follower.shown} cannot serve yet: {error}. The current router stays"
+            follower.put_back(loaded, why)
+            return self.current
+
     def _replace_trial(self, trial: CandidateRouter) -> AdminState:
-        """The state with a candidate that was published; one that cannot be tried leaves the one before."""
+        """The state with a candidate that was published; until it can be tried, the one before is."""
         try:
             return self.current.with_trial(trial)
         except IR3DEError as error:
-            log.warning("%s. The candidate before stays", error)
+            trial.follower.put_back(trial.loaded, f"{error}. The candidate before stays")
             return self.current
 
     def note_version(self) -> None:

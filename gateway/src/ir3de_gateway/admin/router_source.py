@@ -285,6 +285,7 @@ class RouterFollower:
             self._source = AddressSource(location, cache)
         self._version: object = None  # of the router that was loaded last
         self._has_loaded = False
+        self._put_back: LoadedRouter | None = None
         self._last_warning = ""
 
     def changed(self, budget: FetchBudget | None = None) -> bool:
@@ -310,10 +311,20 @@ class RouterFollower:
         except IR3DEError as error:
             self._warn_once(f"cannot load the new router from {self.shown}: {error}. The current router stays")
             return None
-        if found is not None:
-            log.info("loaded router %s from %s", found.digest[:12], self.shown)
-            self._last_warning = ""
+        if found is None:
+            found, self._put_back = self._put_back, None
+            return found
+        log.info("loaded router %s from %s", found.digest[:12], self.shown)
+        self._put_back, self._last_warning = None, ""
         return found
+
+    def put_back(self, found: LoadedRouter, why: str) -> None:
+        """Return this router at the next check again: it cannot serve yet, and what is in its way may go.
+
+        It stays loaded. The reason is logged once.
+        """
+        self._put_back = found
+        self._warn_once(why)
 
     def _load(self, budget: FetchBudget) -> LoadedRouter:
         """The router that is there now. Its version and hash are those of the header that it was loaded by."""

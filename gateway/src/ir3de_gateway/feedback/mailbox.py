@@ -4,6 +4,7 @@
     P:feedback:MACHINE   feedback that the machine is to write into its journal
 
 Each machine has a journal of its own. What is in a mailbox is written before it is removed, so a crash loses none.
+Another worker may have answered the request and not written it yet: such feedback waits in its place for a while.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import logging
 import platform
 from dataclasses import asdict
+from time import monotonic, time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ir3de.errors import InputError
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 POINTER_S = 86_400  # that a request is known on other machines
 MAIL_S = 30 * 86_400  # that feedback waits for its machine
+ROW_WAIT_S = 60.0  # that feedback waits for its request to be in the journal, also while a disk fails
 DELIVER_INTERVAL_S = 0.5
 MAIL_AT_ONCE = 100
 
@@ -50,6 +53,7 @@ class Mailbox:
     def __init__(self, connection: StoreConnection, folder: str) -> None:
         self._connection, self.folder = connection, folder
         self.machine = hashlib.sha256(f"{platform.node()}\0{folder}".encode()).hexdigest()[:16]
+        self._waiting: dict[bytes, float] = {}  # mail without its request, and since when by this worker's clock
 
     @property
     def is_away(self) -> bool:
@@ -77,20 +81,32 @@ class Mailbox:
 
     async def send(self, pointer: Pointer, feedback: Feedback | None, author: str) -> None:
         """Put feedback into the mailbox of the machine that has the request; None deletes the author's."""
-        mail = {"id": pointer.id, "key": pointer.key, "author": author}
-        mail["feedback"] = None if feedback is None else asdict(feedback)  # type: ignore[assignment]
+        # the time makes each mail unlike any other: one is removed by its content
+        mail: dict[str, Any] = {"id": pointer.id, "key": pointer.key, "author": author, "sent": time()}
+        mail["feedback"] = None if feedback is None else asdict(feedback)
         name = self._name_box(pointer.machine)
         await self._connection.do("RPUSH", name, json.dumps(mail), writes=True)
         await self._connection.do("EXPIRE", name, MAIL_S, writes=True)
 
     async def deliver(self, journal: JournalWriter) -> None:
-        """Write what others have put into this machine's mailbox. One worker does it for all."""
+        """Write what others have put into this machine's mailbox. One worker does it for all.
+
+        Mail whose request is not in the journal stays in its place, and so does what the author sent after it on the
+        same request. Other mail is written. The time is taken here, because machines' clocks differ.
+        """
+        name, waiting, held = self._name_box(self.machine), dict[bytes, float](), set[tuple[str, str]]()
         try:
-            mails = await self._connection.do("LRANGE", self._name_box(self.machine), 0, MAIL_AT_ONCE - 1)
+            mails = await self._connection.do("LRANGE", name, 0, MAIL_AT_ONCE + len(self._waiting) - 1)
             for mail in mails:
-                await run_in_thread(_write, journal, json.loads(mail))
-            if mails:
-                await self._connection.do("LTRIM", self._name_box(self.machine), len(mails), -1, writes=True)
+                content, since = json.loads(mail), self._waiting.get(mail, monotonic())
+                about = content["id"], content["author"]
+                is_last = monotonic() - since >= ROW_WAIT_S
+                if about in held or not await run_in_thread(_write, journal, content, is_last):
+                    held.add(about)
+                    waiting[mail] = since
+                    continue
+                await self._connection.do("LREM", name, 1, mail, writes=True)
+            self._waiting = waiting
         except (StoreUnavailableError, ForeignContentError):
             return
 
@@ -101,12 +117,16 @@ class Mailbox:
         return f"{self._connection.prefix}:feedback:{machine}"
 
 
-def _write(journal: JournalWriter, mail: dict[str, Any]) -> None:
+def _write(journal: JournalWriter, mail: dict[str, Any], is_last: bool) -> bool:
+    """Write feedback; whether its mail is done with. At the last attempt it is, with or without its request."""
     journal.flush()
     try:
         if mail["feedback"] is None:
             journal.delete_feedback(mail["id"], mail["author"], mail["key"])
         else:
             journal.put_feedback(mail["id"], Feedback(**mail["feedback"]), mail["key"])
-    except InputError as error:  # it was deleted meanwhile
+    except InputError as error:  # another worker has not written the request yet, or it was deleted meanwhile
+        if not is_last:
+            return False
         _log.warning("feedback from another machine was not kept: %s", error)
+    return True
