@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -15,8 +17,9 @@ from api_answers import RESPONSE
 from client_keys import bearer, key, write_keys
 from ir3de_gateway.app import create_app
 from ir3de_gateway.gateway import Gateway
+from ir3de_gateway.store.pins import StoredObjects
 from object_servers import ObjectServer
-from raw_sockets import Got, ask
+from raw_sockets import Got, ask, eventually, sent
 from running_gateway import config_for, served, small_router
 
 PRICE = {"input_per_1m": 1e6, "output_per_1m": 1e6}  # a token costs 1
@@ -58,7 +61,8 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     folder, server = tmp_path_factory.mktemp("background"), ObjectServer()
     small_router().save(folder / "router")
     names = ("whole", "stream", "cancel", "silent", "many", "left", "failed", "failed-stream")
-    file = write_keys(folder / "keys.yaml", *map(key, names), key("poor", budget_per_day=10))
+    limited = key("poor", budget_per_day=10), key("leaver", concurrent=1)
+    file = write_keys(folder / "keys.yaml", *map(key, names), *limited)
     with ExitStack() as stack:
         url = stack.enter_context(served(server.app()))
         law = {"price": PRICE, "capabilities": ["chat", "responses"], "max_output_tokens": LONGEST}
@@ -131,3 +135,29 @@ def test_who_has_spent_its_budget_may_still_have_what_is_its_own(pair: Pair) -> 
     ]
     assert [got.status for got in found] == [200] * 5
     assert pair.call("poor", made).status == 404
+
+
+def test_a_client_that_leaves_while_its_charge_is_written_gets_its_place_back_and_is_charged(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store over the network takes a moment to write what is to be settled later."""
+    has_begun, write = threading.Event(), StoredObjects.remember_charge
+
+    async def write_slowly(*arguments: Any) -> None:
+        has_begun.set()
+        await asyncio.sleep(0.3)
+        await write(*arguments)
+
+    def has_ended() -> bool:
+        return bool(ask(pair.urls[0], path="/v1/usage", **bearer("leaver")).json["used"]["concurrent"] == 0)
+
+    monkeypatch.setattr(StoredObjects, "remember_charge", write_slowly)
+    content = json.dumps({"model": "law", "input": "Is it void?", "background": True}).encode()
+    with sent(pair.urls[0], content, "/v1/responses", **bearer("leaver")):
+        assert has_begun.wait(10)
+    assert eventually(has_ended)
+    assert pair.read("leaver")[0] > LONGEST
+    made = f"resp_law_{pair.server.made}"
+    pair.complete(made)
+    assert pair.call("leaver", made).status == 200
+    assert pair.read("leaver") == (TOKENS, TOKENS, 1)

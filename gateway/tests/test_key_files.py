@@ -109,7 +109,7 @@ def test_damage_in_the_accounts_of_experts_keeps_no_place_and_no_reservation(tmp
     lease = run(key.admit())
     assert lease is not None
 
-    async def measure() -> Spending:
+    def measure() -> Spending:
         return Spending("law", 10, 5, 0.1, is_estimated=False)
 
     store.settle("ada", key.limits, lease.reserved, Spending("law", 30, 0, 0.25, is_estimated=False), 0.0)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import re
 import struct
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,8 @@ import pytest
 from client_keys import bearer, key, write_keys
 from ir3de.errors import InputError
 from ir3de_gateway.config.document import Server
-from ir3de_gateway.keys.keys_file import read_keys_file
+from ir3de_gateway.keys.key_changes import NO_CHANGES
+from ir3de_gateway.keys.keys_file import KeysFile, read_keys_file
 from ir3de_gateway.keys.registry import KeyRegistry
 from ir3de_gateway.store.workers import create_worker_folder
 from ir3de_gateway.validation import check_usage
@@ -161,6 +164,50 @@ def test_a_key_in_a_variable_works_like_one_with_a_hash(tmp_path: Path, monkeypa
     store = KeyRegistry(Server(keys_file=str(tmp_path / "keys.yaml")))
     found = store.find("sk-ada")
     assert found is not None and found.name == "ada" and store.find("sk-eve") is None
+
+
+@pytest.mark.parametrize("comes_second", ["the change", "the file"])
+def test_a_file_and_a_change_that_come_at_once_are_both_in_force(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, comes_second: str
+) -> None:
+    """A thread reads the file while the event loop gets a change: neither index replaces what the other has found."""
+    file = write_keys(tmp_path / "keys.yaml", key("ada"), key("bea"))
+    keys = KeyRegistry(Server(keys_file=str(file)))
+    changes = NO_CHANGES.without("bea", keys.file)
+    first: Callable[[], None] = keys.check
+    second: Callable[[], None] = partial(keys.set_changes, changes)
+    if comes_second == "the file":
+        first, second = second, first
+    index, waiting = KeyRegistry._index, [second]
+
+    def interrupt(*arguments: Any) -> Any:
+        found = index(*arguments)
+        if waiting:
+            waiting.pop()()
+        return found
+
+    write_keys(file, key("ada"), key("bea"), key("cleo"))
+    monkeypatch.setattr(KeyRegistry, "_index", interrupt)
+    first()
+    for _ in range(2):
+        assert [key.name for key in keys.list_all()] == ["ada", "cleo"]
+        keys.check()
+
+
+def test_a_change_that_comes_while_a_broken_file_is_read_is_in_force(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write_keys(tmp_path / "keys.yaml", key("ada"), key("bea"))
+    keys = KeyRegistry(Server(keys_file=str(file)))
+
+    def interrupt(path: Path) -> KeysFile:
+        keys.set_changes(NO_CHANGES.without("bea", keys.file))
+        return read_keys_file(path)
+
+    file.write_text("keys: [{name: ada, hash: plain}]")
+    monkeypatch.setattr("ir3de_gateway.keys.registry.read_keys_file", interrupt)
+    keys.check()
+    assert keys.problem is not None and [key.name for key in keys.list_all()] == ["ada"]
 
 
 def test_a_problem_that_comes_back_is_told_again_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -94,14 +95,16 @@ ANYBODY = ClientKey()  # where the gateway needs no key
 class Lease:
     """One request of a key, from its admission to its end, when its usage is charged: exactly once."""
 
-    __slots__ = ("_instead", "_rates", "_store", "is_open", "key", "measure", "reserved")
+    __slots__ = ("_end", "_instead", "_rates", "_store", "_write", "is_open", "key", "measure", "reserved")
 
     def __init__(self, key: ClientKey, store: LimitStore, admitted: Charge) -> None:
         self.key, self._store, self.reserved = key, store, admitted
         self._instead: Charge | None = None  # of an earlier request, whose usage is known only now
         self._rates: Rates | None = None
+        self._write: Callable[[], Awaitable[None]] | None = None  # what is to be written before the charge
+        self._end: asyncio.Task[None] | None = None  # the charge, where it waits for that
         self.is_open = True
-        self.measure: Callable[[], Awaitable[Spending | None]] | None = None  # called at the end
+        self.measure: Callable[[], Spending | None] | None = None  # called at the end
 
     async def expect(self, tokens: int, cost: float) -> None:
         """Reserve the most that the request can take, or raise an `ApiError` if a limit was reached meanwhile."""
@@ -120,13 +123,30 @@ class Lease:
         """At the end, replace what an earlier request was charged."""
         self._instead = charge
 
+    def write_first(self, write: Callable[[], Awaitable[None]]) -> None:
+        """At the end, call this before the request is charged."""
+        self._write = write
+
     async def close(self) -> None:
-        """Charge what the request took instead of what was reserved. This comes before the last byte is sent."""
-        if not self.is_open:
-            return
-        self.is_open = False
-        spent = None if self.measure is None else await self.measure()
-        self.measure = None
+        """Charge what the request took instead of what was reserved. This comes before the last byte is sent.
+
+        It is completed even if the client leaves meanwhile: the key would never get the request's place back.
+        """
+        if self.is_open:
+            self.is_open = False
+            spent = None if self.measure is None else self.measure()
+            self.measure = None
+            if self._write is None:  # stores complete what has begun, so this needs no task
+                await self._charge(spent)
+            else:
+                self._end = asyncio.create_task(self._charge(spent))
+        if self._end is not None:
+            await asyncio.shield(self._end)
+
+    async def _charge(self, spent: Spending | None) -> None:
+        if self._write is not None:
+            await self._write()
+            self._write = None
         with suppress(DamagedNumbersError):  # which is in the log
             key, instead = self.key, self._instead
             self._rates = await self._store.settle(key.name, key.limits, self.reserved, spent, instead=instead)

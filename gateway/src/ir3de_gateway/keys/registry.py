@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import sqlite3
+import threading
 from collections.abc import Iterable, Mapping
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -48,7 +49,11 @@ def list_environment_keys(server: Server) -> list[tuple[str, str]]:
 
 
 class KeyRegistry:
-    """The keys by their hashes. A new keys file replaces all of them at once; an invalid one changes nothing."""
+    """The keys by their hashes. A new keys file replaces all of them at once; an invalid one changes nothing.
+
+    A thread reads the file while the event loop gets the changes of /admin. Each puts only an index in force that has
+    the newest of both. The lock is held for an assignment alone: the event loop must not wait for an index.
+    """
 
     def __init__(self, server: Server, limits: LimitStore | None = None, changes: KeyChanges = NO_CHANGES) -> None:
         """`limits` counts what keys use; without it, nothing is counted. `changes` are those of /admin."""
@@ -61,10 +66,10 @@ class KeyRegistry:
         self.is_open = self.path is None and not self._of_environment  # the gateway needs no key
         self.problem: str | None = None  # of the current keys file, while an older one is in force
         self._stamp: object = ""  # of the file that was read last, once it has not changed for a while
-        self._file, self._changes = KeysFile(keys=()), changes
+        self._file, self._changes, self._lock = KeysFile(keys=()), changes, threading.Lock()
         if self.path is not None:
             self._file, self.problem = read_keys_in_force(self.path)
-            self._by_hash = self._index(self._file)
+            self._by_hash = self._index(self._file, changes)
 
     @property
     def file(self) -> KeysFile:
@@ -73,12 +78,22 @@ class KeyRegistry:
 
     def set_changes(self, changes: KeyChanges) -> None:
         """Put the changes of /admin in force."""
-        if self.path is not None and changes != self._changes:
-            self._changes = changes
+        if self.path is None or changes == self._changes:
+            return
+        self._changes = changes  # an index of a thread that has earlier ones is made again
+        while True:
+            file, problem, indexed = self._file, None, self._by_hash
             try:
-                self._by_hash = self._index(self._file)
+                indexed = self._index(file, changes)
             except InputError as error:  # the file has changed, too
-                _log.error("%s. The keys stay as they were", error)
+                problem = str(error)
+            with self._lock:
+                if file is not self._file:
+                    continue
+                self._by_hash = indexed
+            if problem is not None:
+                _log.error("%s. The keys stay as they were", problem)
+            return
 
     def find(self, key: str) -> ClientKey | None:
         """The owner of a key, found by its hash: the time that takes reveals nothing about other keys."""
@@ -97,19 +112,16 @@ class KeyRegistry:
         """Read the keys file again if it has changed. An invalid file is logged once, and the keys stay as they are."""
         if self.path is None or (found := stamp(self.path)) == self._stamp:
             return
-        problem, file, indexed = None, self._file, self._by_hash
+        problem, read = None, None
         try:
             read = _read_and_share(self.path)
-            indexed = self._index(read)
-            file = read
         except IR3DEError as error:
             problem = str(error)
         if stamp(self.path) != found:  # it is being written: the next check reads it whole
             return
         # until it has settled, a change may leave no trace in the file's time
         self._stamp = found if _has_settled(self.path) else ""
-        is_known = (file, problem) == (self._file, self.problem)
-        self._file, self.problem, self._by_hash = file, problem, indexed
+        file, problem, is_known = self._put_in_force(read, problem)
         if is_known:
             return
         if problem is not None:
@@ -118,10 +130,32 @@ class KeyRegistry:
         elif is_first_report(f"keys loaded {found}", "keys"):
             _log.info("loaded %d keys from %s", len(file.keys), self.path)
 
-    def _index(self, file: KeysFile) -> dict[bytes, ClientKey]:
+    def _put_in_force(self, read: KeysFile | None, problem: str | None) -> tuple[KeysFile, str | None, bool]:
+        """Put a keys file in force that was read, or its problem: both as they are now, and whether they were before.
+
+        A file that does not fit the changes of /admin has a problem, too.
+        """
+        while True:
+            changes, file, indexed = self._changes, self._file, None
+            if read is not None:
+                problem = None
+                try:
+                    file, indexed = read, self._index(read, changes)
+                except IR3DEError as error:
+                    file, problem = self._file, str(error)
+            is_known = (file, problem) == (self._file, self.problem)
+            with self._lock:
+                if changes is not self._changes:
+                    continue
+                self._file, self.problem = file, problem
+                if indexed is not None:
+                    self._by_hash = indexed
+            return file, problem, is_known
+
+    def _index(self, file: KeysFile, changes: KeyChanges) -> dict[bytes, ClientKey]:
         """The keys by the hashes of their secrets: two while a secret is being replaced."""
-        found, of_admin = dict(self._of_environment), {entry.name for entry in self._changes.changed}
-        for entry in self._changes.apply_to(file).keys:
+        found, of_admin = dict(self._of_environment), {entry.name for entry in changes.changed}
+        for entry in changes.apply_to(file).keys:
             key = self._build(entry, "admin" if entry.name in of_admin else "file")
             found[_read_hash(entry)] = key
             if entry.previous is not None and key.previous_expires_at is not None:

@@ -269,7 +269,7 @@ async def translate(chosen: Chosen, expert: Expert) -> Translation | Answered:
         error.message += f". These experts need no translation: {', '.join(able)}" if able else ""
         raise
     if isinstance(found, ResponsesByChat):
-        found.prepare(*accepted.progress.history, may_store=may_store(accepted))
+        found.prepare(accepted.progress.continued, may_store=may_store(accepted))
     if isinstance(found, Translation):
         return found
     answer = add_member(encode_json({"input_tokens": found}), build_provenance_member(accepted))

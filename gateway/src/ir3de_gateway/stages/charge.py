@@ -51,7 +51,7 @@ async def reserve(
     await lease.expect(max(sum(bound) for _, bound in bounds), cost)
 
 
-async def measure(accepted: Accepted) -> Spending | None:
+def measure(accepted: Accepted) -> Spending | None:
     """What the request took, which is recorded, too; None if nothing was answered.
 
     It is an estimate if an expert reports no usage although it has begun to answer, or was about to when the client
@@ -64,7 +64,7 @@ async def measure(accepted: Accepted) -> Spending | None:
     prompt, answer = count_usage(usage)
     is_estimated = prompt is None and answer is None
     if is_estimated and expected.is_background and accepted.lease is not None:
-        return await _charge_later(accepted, accepted.lease.reserved, expert)
+        return _charge_later(accepted, accepted.lease, expert)
     if is_estimated:
         prompt, answer = expected.prompt_tokens, _estimate_answer(accepted)
     cached = count_cached(usage)
@@ -97,10 +97,11 @@ def _estimate_answer(accepted: Accepted) -> int:
     return min(size // BYTES_PER_TOKEN, longest) if size or progress.record.stream else longest
 
 
-async def _charge_later(accepted: Accepted, reserved: Charge, expert: Expert) -> Spending:
+def _charge_later(accepted: Accepted, lease: Lease, expert: Expert) -> Spending:
     """Let what was reserved for a response in the background stay charged, until it is retrieved with its usage."""
-    if accepted.progress.response_id:
-        await accepted.stored_objects.remember_charge(accepted.progress.response_id, reserved)
+    response_id, reserved = accepted.progress.response_id, lease.reserved
+    if response_id:
+        lease.write_first(partial(accepted.stored_objects.remember_charge, response_id, reserved))
     return Spending(expert.name, reserved.tokens, 0, reserved.cost, is_estimated=False)
 
 

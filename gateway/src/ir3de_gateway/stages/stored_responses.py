@@ -17,7 +17,7 @@ from ir3de_gateway.stages.values import Accepted
 from ir3de_gateway.store.pins import OWN_RESPONSE, build_delete_error, build_unknown_error
 from ir3de_gateway.store.workers import is_first_report
 from ir3de_gateway.translation.answers import dump
-from ir3de_gateway.translation.translation import ResponsesByChat
+from ir3de_gateway.translation.translation import Continuation, ResponsesByChat
 from ir3de_gateway.wire.formats import PassthroughFormat
 
 MAX_CONTINUED = 1_000  # responses before the one that is continued
@@ -52,19 +52,21 @@ async def expand_request(accepted: Accepted, body: JsonBody) -> JsonBody:
         return body
     history, limits = await read_history(accepted, previous), accepted.snapshot.config.server.limits
 
-    def expand(content: bytes) -> bytes:
+    def expand(content: bytes) -> tuple[bytes, int]:
         values = json.loads(content)
         given = values.pop("input", None)
         del values["previous_response_id"]
         own = [{"role": "user", "content": given}] if isinstance(given, str) else given
-        return dump({**values, "input": [*history, *own] if isinstance(own, list) else given})
+        if not isinstance(own, list):  # which is rejected later
+            return dump({**values, "input": given}), 0
+        return dump({**values, "input": [*history, *own]}), len(own)
 
     content = body.content
-    content = expand(content) if len(content) <= SMALL_BYTES else await offload(expand, content)
+    content, own_count = expand(content) if len(content) <= SMALL_BYTES else await offload(expand, content)
     if len(content) > limits.body_bytes:
         message = f"the conversation has more than {limits.body_bytes:,} bytes: begin a new one"
         raise ApiError(413, message, param="previous_response_id")
-    accepted.progress.history = (previous, len(history))
+    accepted.progress.continued = Continuation(previous, history[-1] if history else None, own_count)
     return await read_json(content, limits.json_depth)
 
 

@@ -26,13 +26,13 @@ from ir3de_gateway.requests.forwarding import RequestContent
 from ir3de_gateway.requests.json_body import JsonBody
 from ir3de_gateway.stages.choice import Choice, Prompt
 from ir3de_gateway.store.pins import StoredObjects
+from ir3de_gateway.translation.translation import NOT_CONTINUED, Translation
 from ir3de_gateway.wire.events import EventRelay
 from ir3de_gateway.wire.formats import WireFormat
 
 if TYPE_CHECKING:
     from ir3de_gateway.gateway import Gateway
     from ir3de_gateway.telemetry.tracing import Trace
-    from ir3de_gateway.translation.translation import Translation
 
 CLOCK_STEP_S = 0.001  # of uvloop: its timers are rounded to it, so they may end a little before their time
 SLOW_CLIENT_S = 1.0  # an expert may break off an answer that the client does not read for that long
@@ -55,7 +55,7 @@ class Progress:
     """How far a request has got. Only the stages write to it."""
 
     __slots__ = (
-        "answer_bytes", "expected", "expert", "history", "is_sent", "record", "relay", "response_id", "translation",
+        "answer_bytes", "continued", "expected", "expert", "is_sent", "record", "relay", "response_id", "translation",
         "usage",
     )  # fmt: skip
 
@@ -69,7 +69,7 @@ class Progress:
         self.usage: Mapping[str, Any] = {}
         self.answer_bytes = 0  # of a whole answer
         self.response_id = ""  # of an answer that the expert stores
-        self.history = ("", 0)  # the stored response that the request continues, and its items before the request's own
+        self.continued = NOT_CONTINUED  # the stored response that the request continues
 
     @property
     def is_complete(self) -> bool:

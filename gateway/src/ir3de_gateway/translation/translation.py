@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -94,6 +94,33 @@ class MessagesByChat(Translation):
         return [*super().build_headers(request_id), (b"request-id", request_id.encode())]  # as its clients look for it
 
 
+class Continuation(NamedTuple):
+    """The stored response that a request continues, whose items were put before the request's own."""
+
+    response_id: str = ""
+    last: Mapping[str, Any] | None = None  # the last of these items
+    own_count: int = 0
+
+    def find_own(self, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The request's own items, as they were sent: what follows the last of the others.
+
+        Hooks may have removed some of those and added others. If they removed the last one, as many as the client sent.
+        """
+        if not self.response_id:
+            return items
+        expected = max(0, len(items) - self.own_count)
+        starts = [place for place, item in enumerate(items, 1) if self._is_last(item)]
+        return items[min(starts, key=lambda start: abs(start - expected), default=expected) :]
+
+    def _is_last(self, item: Mapping[str, Any]) -> bool:
+        if self.last is None or (item_id := self.last.get("id")) is None:
+            return item == self.last
+        return bool(item.get("id") == item_id)  # a hook may have changed its text
+
+
+NOT_CONTINUED = Continuation()
+
+
 class ResponsesByChat(Translation):
     """For clients of OpenAI's responses, and experts that have only its chats. The gateway stores the responses."""
 
@@ -101,15 +128,16 @@ class ResponsesByChat(Translation):
     wire = FORMATS["chat/completions"]
 
     def _build_request(self, values: Mapping[str, Any], config: ExpertConfig) -> dict[str, Any]:
-        self._input, self._own_from, self._wants_store = values.get("input"), 0, values.get("store") is not False
+        self._input, self._wants_store = values.get("input"), values.get("store") is not False
+        self._continued = NOT_CONTINUED
         self._head = ResponseHead(values, f"{OWN_RESPONSE}{uuid4().hex}")
         self._stream: ChatToResponse | None = None
         self._finished: dict[str, Any] | None = None
         return _complete_chat(build_chat_from_response(values, tokens_field=_find_tokens_field(config)), config)
 
-    def prepare(self, previous_id: str, own_from: int, *, may_store: bool) -> None:
-        """Set which response it continues, where its own input begins among all items, and whether it may be stored."""
-        self._head.previous_id, self._own_from = previous_id or None, own_from
+    def prepare(self, continued: Continuation, *, may_store: bool) -> None:
+        """Set which response it continues, and whether it may be stored."""
+        self._head.previous_id, self._continued = continued.response_id or None, continued
         self._head.is_stored = self._wants_store and may_store
 
     def build_answer(self, answer: Mapping[str, Any]) -> dict[str, Any]:
@@ -127,7 +155,8 @@ class ResponsesByChat(Translation):
             return None
         self._head.is_stored = False
         given = self._input if isinstance(self._input, list) else [{"role": "user", "content": self._input}]
-        return {"previous": self._head.previous_id or "", "input": given[self._own_from :], "response": found}
+        own = self._continued.find_own(given)
+        return {"previous": self._continued.response_id, "input": own, "response": found}
 
 
 class ChatByMessages(Translation):
