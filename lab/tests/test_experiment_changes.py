@@ -247,7 +247,7 @@ def test_decentralised_is_the_same_and_is_what_tables_read(tmp_path: Path, data:
     (made,) = [table for table in tables(read(tmp_path / "tiny")) if table.name == "decentralised"]
     facts = {row.name: row.cells[0].text for row in made.rows}
     assert facts["identical"] == "yes" and facts["split"] == "cooking: 4"
-    assert not {"kind", "version", "setting", "about"} & facts.keys()
+    assert not {"kind", "version", "setting", "about", "measures"} & facts.keys()
 
 
 def options(results: Path, setting: Path, data: Path) -> tuple[str | Path, ...]:

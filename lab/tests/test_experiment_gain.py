@@ -6,7 +6,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import generate_gain_docs as generator
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -183,6 +185,17 @@ def test_the_command_tells_the_verdicts_and_keeps_the_figures(tmp_path: Path) ->
     assert f"{base['mean']:.1f}" in shown.output and base["sign"] == 1
     again = CliRunner().invoke(cli, [*arguments[:-2], "--json"], catch_exceptions=False)
     assert json.loads(again.output)["parts"] == document["parts"]
+    check_page(document)
+
+
+def check_page(document: dict[str, Any]) -> None:
+    """The tables of docs/experiment-plan.md have every model and router, and what the file says of them."""
+    verdicts, scores = generator.gain_verdicts(document), generator.gain_scores(document)
+    assert len(verdicts) == 2 + len(document["parts"]) and f"| **{HELD}** |" in verdicts[2]
+    assert len(scores) == 2 + len(document["parts"]["all"]["rows"])
+    assert len({line.count("|") for line in scores}) == 1
+    (base,) = (line for line in scores if line.startswith("| Base model |"))
+    assert base.rstrip("| ").endswith("▲")
 
 
 def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:

@@ -182,7 +182,7 @@ def facts_table(results: Results) -> Table:
     body = [
         Row(str(name).replace("_", " "), (Cell(_said(value)),))
         for name, value in results.decentralised.items()
-        if name not in ("kind", "version", "setting", "about")
+        if name not in ("kind", "version", "setting", "about", "measures")
     ]
     title = f"{results.title}: every domain counted in a separate process"
     return Table("decentralised", title, "", ("found",), tuple(body), (), (DECENTRALISED,), words=("found",))
