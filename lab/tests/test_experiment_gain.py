@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import generate_gain_docs as generator
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
+import generate_gain_docs as generator
 from experiment_files import LINEAR, chosen, matrix_of, write_results
 from ir3de.cli import cli
 from ir3de.errors import ArtifactError
