@@ -22,6 +22,7 @@ from ir3de_lab.experiments.choices import Choices
 from ir3de_lab.experiments.gain import HELD, IN_PART, NOT_HELD, Contender
 from ir3de_lab.experiments.halves import SINGLE
 from ir3de_lab.experiments.matrix import Floats, Matrix
+from ir3de_lab.experiments.results import shown_name
 
 EACH, DRAWS = 60, 4
 NAMES = ("coding", "math")
@@ -194,7 +195,7 @@ def check_page(document: dict[str, Any]) -> None:
     assert len(verdicts) == 2 + len(document["parts"]) and f"| **{HELD}** |" in verdicts[2]
     assert len(scores) == 2 + len(document["parts"]["all"]["rows"])
     assert len({line.count("|") for line in scores}) == 1
-    (base,) = (line for line in scores if line.startswith("| Base model |"))
+    (base,) = (line for line in scores if line.startswith(f"| {shown_name('base')} |"))
     assert base.rstrip("| ").endswith("▲")
 
 

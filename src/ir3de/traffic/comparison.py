@@ -111,7 +111,7 @@ def _measure(columns: Columns, prices: Mapping[str, Price], names: tuple[str, st
     clusters, counts = columns.find_conversations(), columns.counts
     same = chosen[0] == chosen[1]
     served, logged = np.array(columns.served), np.array(columns.logged)
-    nobody = columns.experts.get("", -1)  # of imported requests, which nobody decided or answered
+    unknown = columns.experts.get("", -1)  # of imported requests, for which no expert was chosen
     accuracy, labelled = _compare_accuracy(columns, chosen, clusters)
     score, scored = _compare_scores(columns, chosen, clusters)
     cost, costs = compare_costs(columns, prices, chosen, clusters)
@@ -127,8 +127,8 @@ def _measure(columns: Columns, prices: Mapping[str, Price], names: tuple[str, st
         days=round((last - first) / SECONDS_PER_DAY, 6),
         conversations=int(clusters.max()) + 1,
         agreement=estimates.find_share(same, clusters) or Estimate(float(same.mean()), 0.0, 1.0),
-        as_decided=(_find_share(chosen[0], logged, nobody), _find_share(chosen[1], logged, nobody)),
-        as_served=(_find_share(chosen[0], served, nobody), _find_share(chosen[1], served, nobody)),
+        as_decided=(_find_share(chosen[0], logged, unknown), _find_share(chosen[1], logged, unknown)),
+        as_served=(_find_share(chosen[0], served, unknown), _find_share(chosen[1], served, unknown)),
         confidence=confidence,
         expectation=expectation,
         abstained=(counts["abstained_live"], counts["abstained_candidate"], counts["abstained_both"]),
@@ -144,9 +144,9 @@ def _measure(columns: Columns, prices: Mapping[str, Price], names: tuple[str, st
     )
 
 
-def _find_share(chosen: Indices, then: Indices, nobody: int) -> float:
+def _find_share(chosen: Indices, then: Indices, unknown: int) -> float:
     """How often the expert is that of then, where there was one."""
-    known = then != nobody
+    known = then != unknown
     return float((chosen == then)[known].mean()) if known.any() else 0.0
 
 

@@ -86,7 +86,7 @@ def name_author(key: str) -> str:
 
 
 def list_authors(key: str) -> tuple[str, str]:
-    """The authors of all that a client's key says: feedback on answers, and labels that it was asked for.
+    """The authors of all feedback of a client's key: on answers, and in labels that it was asked for.
 
     >>> list_authors("alice")
     ('alice', 'label:alice')

@@ -118,7 +118,7 @@ async def _answer_about_file(accepted: Accepted, wire: PassthroughFormat, file_i
 
 
 async def _delete(accepted: Accepted, part: Part) -> None:
-    """Delete a file at its expert. If that fails, the client can retry: a part that is gone already is no error."""
+    """Delete a file at its expert. If that fails, the client can retry: a part that is gone counts as deleted."""
     target, _ = find_target(accepted, part.expert, part.replica)
     try:
         await call(accepted, target, "DELETE", f"files/{part.object_id}")

@@ -16,8 +16,8 @@ from typing import Any, Literal
 from ir3de import Router
 from ir3de.embedding import Embedding
 from ir3de.errors import InputError
+from ir3de.evaluation import Shrinkage
 from ir3de.scorers import Scorer
-from ir3de.scorers.expectation import Shrinkage
 from ir3de.statistics import Statistics
 from ir3de_lab.benchmarks.protocol import Texts, recalls
 from ir3de_lab.experiments.material import Material
