@@ -85,7 +85,9 @@ class Envoy:
         command += ["--listen", f"127.0.0.1:{self.processor_port}", "--json", *self.options]
         self.processor = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         assert self.processor.stdout is not None
-        assert json.loads(self.processor.stdout.readline())["experts"] == list(TEXTS)
+        line = self.processor.stdout.readline()
+        assert line, self.processor.communicate(timeout=PATIENCE_S)
+        assert json.loads(line)["experts"] == list(TEXTS)
         self.wait_until("membership_healthy: 1")
 
     def kill_processor(self) -> None:

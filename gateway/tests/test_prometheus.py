@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ import pytest
 import yaml
 
 import raw_sockets
+from free_ports import find_free_port
 from monitored_run import ALERTS, fill_in, make_traffic, monitored_gateway, read_alerts, read_panels
 
 pytestmark = [
@@ -50,9 +50,7 @@ def test_metrics_are_named_as_prometheus_advises(tmp_path: Path) -> None:
 @contextmanager
 def prometheus(folder: Path, target: str) -> Iterator[Callable[[str], Any]]:
     """Prometheus with our alerts, which looks at the target four times a second: asks its API."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{find_free_port()}"
     config = {
         "global": {"scrape_interval": "250ms", "scrape_timeout": "250ms", "evaluation_interval": "250ms"},
         "rule_files": [str(ALERTS)],

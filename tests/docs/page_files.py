@@ -197,7 +197,7 @@ MAKERS: dict[str, Maker] = {
     "paris.stats": _collect("medicine"),
     "rome.stats": _collect("history"),
     "ir3de.yaml": _write_configuration,
-    "--from state/": _write_journal,
+    "--from feedback": _write_journal,
     "prices.json": _write_lines(['{"law": {"input_per_1m": 2.5, "output_per_1m": 10}, "maths": {"input_per_1m": 1}}']),
     "compare live": lambda path: _save_router(path.with_name("live")),
     "hooks.py": _copy("examples/gateway/hooks.py"),
