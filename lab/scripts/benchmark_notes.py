@@ -36,12 +36,46 @@ SPEED_NOTES = (
     "  1,024 tokens.",
 )
 
+GATEWAY_NOTES = (
+    "Everything runs on loopback. An upstream stands in for the experts. A bare proxy with the same server and the",
+    "same transport as the gateway only forwards and relays; another one has aiohttp, the usual library. The gateway",
+    "has the demo's router, five experts, access log and metrics. nginx, where it is installed, shows what a proxy",
+    "costs that is written in C. The requests are chats of 100 tokens, all different.",
+    "",
+    "*Instant upstream*: the upstream answers at once, and 64 connections ask again as soon as they have an answer.",
+    "For latencies the upstream answers after 10 ms. A request costs less processor time the more of them there are,",
+    "so bare proxy and gateway are compared where both are equally busy: each gets requests at the rate at which its",
+    "process takes 60 % of a core. nginx gets the gateway's rate. *Added* latency is the percentile minus the",
+    "upstream's own. A latency counts from the moment the request was due: at a random moment in equal intervals, or",
+    "entirely at random (*random arrivals*). The proxies have one core, and load and upstream the other. The figures",
+    "are medians over rounds in which the targets take turns; the raw file has the spread.",
+)
+
 GATEWAY_COSTS = (
     "The bars of the bare proxy were set when it had aiohttp, whose transport costs as much as all else that it does.",
     "With the gateway's own transport it takes about half the time, and whole answers miss these bars by far. What the",
     "gateway does beside forwarding: it reads the request and the answer as JSON, routes, says who answered and why,",
     "counts and logs. Routing is a small part of that. A named key with limits costs more than all else beside",
     "forwarding, and misses its bar. Streams of 20 tokens cost about what they cost the bare proxy.",
+)
+
+LIMITS_NOTES = (
+    "Each request is as heavy as the documented limits allow, or heavier: then it is refused, with status 413 or 431,",
+    "which has to be cheap, too. Each is sent to a gateway of its own that has answered usual chats before. *Growth*",
+    "is the highest resident memory that the kernel has seen minus the memory before. *Stall* is what others notice:",
+    "another process asks `/livez` every 2 ms on a connection of its own, and the longest wait counts, minus the usual",
+    "one; of three runs the one with the shortest. The multiple of the size is told for requests from 1 MB on. The",
+    "idle streams have had their first token and say nothing more; their clients are another process.",
+    "Of a request of 2 MB, about 4 MB are the same whatever its size: buffers, and the thread that reads large JSON.",
+)
+
+SOAK_NOTES = (
+    "A tenth of the requests are streamed, a tenth of the clients leave in the middle, and one request in twenty",
+    "fails at the upstream, in six ways. Every request has an id that its answer must repeat, complete to the last",
+    "token. What the clients saw is compared with the upstream's own record of every attempt. *Cut*: the upstream",
+    "broke off in the middle of a stream, and the client was told. Fifty times the router's folder is replaced and",
+    "`PUT /admin/router` says so. The gateway may have 512 MiB of private memory (`RLIMIT_DATA`), and the kernel's",
+    "record of its highest resident memory must stay below that too.",
 )
 
 ROBUSTNESS_NOTES = (

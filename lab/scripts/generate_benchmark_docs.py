@@ -12,21 +12,17 @@ from benchmark_notes import (
     BIG_NOTES,
     EXPERTS_NOTES,
     GATEWAY_COSTS,
+    GATEWAY_NOTES,
+    LIMITS_NOTES,
     RIVAL_NOTES,
     ROBUSTNESS_NOTES,
     SCALE_NOTES,
+    SOAK_NOTES,
     SPEED_NOTES,
     VERSIONS_NOTES,
 )
 from default_tables import find_accuracies, tabulate_defaults, tabulate_targets
-from ir3de_lab.benchmarks.gateway.tables import (
-    GATEWAY_NOTES,
-    LIMITS_NOTES,
-    SOAK_NOTES,
-    limits_table,
-    proxy_table,
-    soak_table,
-)
+from gateway_tables import limits_table, proxy_table, soak_table
 from pages import ROOT, raw, renewed, write_or_compare
 from rival_tables import rival_tables
 
