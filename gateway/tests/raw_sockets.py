@@ -168,11 +168,13 @@ def dial(url: str) -> socket.socket:
     return socket.create_connection((parts.hostname or "", parts.port or 80), timeout=60)
 
 
-def sent(url: str, content: bytes, path: str = "/v1/chat/completions", **headers: str) -> socket.socket:
+def sent(
+    url: str, content: bytes, path: str = "/v1/chat/completions", method: str = "POST", **headers: str
+) -> socket.socket:
     """A request on a socket that the test then holds."""
     line = dial(url)
     more = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-    line.sendall(f"POST {path} HTTP/1.1\r\nhost: {urlsplit(url).netloc}\r\n{more}".encode())
+    line.sendall(f"{method} {path} HTTP/1.1\r\nhost: {urlsplit(url).netloc}\r\n{more}".encode())
     line.sendall(f"content-length: {len(content)}\r\n\r\n".encode() + content)
     return line
 

@@ -20,6 +20,7 @@ from ir3de_gateway.gateway import Gateway
 from ir3de_gateway.store.pins import StoredObjects
 from object_servers import ObjectServer
 from raw_sockets import Got, ask, eventually, sent
+from redis_process import needs_redis, running_redis
 from running_gateway import config_for, served, small_router
 
 PRICE = {"input_per_1m": 1e6, "output_per_1m": 1e6}  # a token costs 1
@@ -29,7 +30,7 @@ TOKENS = 15  # that a response takes
 
 @dataclass
 class Pair:
-    """Two gateways with one state folder, as two workers have it, and the expert behind them."""
+    """Two gateways with one state folder, as two workers have it, or with one store; and the expert behind them."""
 
     urls: list[str]
     server: ObjectServer
@@ -56,17 +57,21 @@ class Pair:
         return found["used"]["day"]["tokens"], found["used"]["day"]["cost"], row["requests"]
 
 
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+@pytest.fixture(scope="module", params=["file", pytest.param("redis", marks=[pytest.mark.slow, needs_redis])])
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     folder, server = tmp_path_factory.mktemp("background"), ObjectServer()
     small_router().save(folder / "router")
     names = ("whole", "stream", "cancel", "silent", "many", "left", "failed", "failed-stream")
-    limited = key("poor", budget_per_day=10), key("leaver", concurrent=1)
+    leavers = [key(f"leaver{of}", concurrent=1) for of in ("", "-whole", "-stream", "-cancel")]
+    limited = key("poor", budget_per_day=10), *leavers
     file = write_keys(folder / "keys.yaml", *map(key, names), *limited)
     with ExitStack() as stack:
         url = stack.enter_context(served(server.app()))
         law = {"price": PRICE, "capabilities": ["chat", "responses"], "max_output_tokens": LONGEST}
-        options = {"server": {"keys_file": str(file)}, "state": str(folder / "state")}
+        state: Any = str(folder / "state")
+        if request.param == "redis":
+            state = {"store": stack.enter_context(running_redis(folder / "redis")).url, "folder": state}
+        options = {"server": {"keys_file": str(file)}, "state": state}
         config = config_for(url, folder / "router", experts={"law": law}, **options)
         yield Pair([stack.enter_context(served(create_app(Gateway.open(config)))) for _ in range(2)], server)
 
@@ -161,3 +166,32 @@ def test_a_client_that_leaves_while_its_charge_is_written_gets_its_place_back_an
     pair.complete(made)
     assert pair.call("leaver", made).status == 200
     assert pair.read("leaver") == (TOKENS, TOKENS, 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "method", "rest"), [("whole", "GET", ""), ("stream", "GET", "?stream=true"), ("cancel", "POST", "/cancel")]
+)
+def test_a_client_that_leaves_while_its_reservation_is_replaced_is_charged_for_what_was_used(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, kind: str, method: str, rest: str
+) -> None:
+    """A store over the network has removed what stayed charged, and its answer is on its way."""
+    name, has_begun, take = f"leaver-{kind}", threading.Event(), StoredObjects.take_charge
+
+    async def take_slowly(*arguments: Any) -> Any:
+        found = await take(*arguments)
+        has_begun.set()
+        await asyncio.sleep(0.3)
+        return found
+
+    def has_ended() -> bool:
+        return bool(ask(pair.urls[0], path="/v1/usage", **bearer(name)).json["used"]["concurrent"] == 0)
+
+    made = pair.begin(name)
+    pair.complete(made)
+    monkeypatch.setattr(StoredObjects, "take_charge", take_slowly)
+    with sent(pair.urls[0], b"", f"/v1/responses/{made}{rest}", method, **bearer(name)):
+        assert has_begun.wait(10)
+    assert eventually(has_ended)
+    assert pair.read(name) == (TOKENS, TOKENS, 1)
+    assert pair.call(name, made, place=1).status == 200
+    assert pair.read(name) == (TOKENS, TOKENS, 1)

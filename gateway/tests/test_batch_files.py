@@ -150,6 +150,20 @@ def test_a_key_that_loses_an_expert_loses_what_is_joined_with_it(
         assert api.batches.create(input_file_id=own.id, **CHATS).id.startswith("batch_ir3de")  # type: ignore[arg-type]
 
 
+def put_joined(found: Found) -> Any:
+    return put(found, line(1, QUESTIONS["law"]), line(2, QUESTIONS["maths"]))
+
+
+def put_at(found: Found, expert: str) -> Any:
+    """A file that passes as it is."""
+    there: Any = {"extra_headers": {"x-ir3de-allow": expert}}
+    return client(found).files.create(file=("b.jsonl", write(line(1, "x", f"{expert}-v1"))), purpose="batch", **there)
+
+
+FILES = pytest.mark.parametrize("make", [put_joined, lambda found: put_at(found, "maths")], ids=["joined", "as it is"])
+
+
+@FILES
 @pytest.mark.parametrize(
     "controls",
     [
@@ -158,15 +172,27 @@ def test_a_key_that_loses_an_expert_loses_what_is_joined_with_it(
         {"extra_body": {"ir3de": {"deny": ["maths"]}}},
     ],
 )
-def test_a_batch_does_not_start_at_an_expert_that_its_request_excludes(found: Found, controls: Any) -> None:
-    file = put(found, line(1, QUESTIONS["law"]), line(2, QUESTIONS["maths"]))
+def test_a_batch_does_not_start_at_an_expert_that_its_request_excludes(found: Found, make: Any, controls: Any) -> None:
+    file = make(found)
     found[1].seen.clear()
     with pytest.raises(openai.BadRequestError, match="maths: not allowed by the request") as caught:
         client(found).batches.create(input_file_id=file.id, **CHATS, **controls)
     assert (caught.value.code, caught.value.param) == ("no_eligible_expert", "input_file_id")
     assert found[1].seen == []
-    only = put(found, line(1, QUESTIONS["law"]))
-    client(found).batches.create(input_file_id=only.id, **CHATS, **controls)
+    for only in (put(found, line(1, QUESTIONS["law"])), put_at(found, "law")):
+        client(found).batches.create(input_file_id=only.id, **CHATS, **controls)
+
+
+@FILES
+def test_what_exists_is_read_cancelled_and_deleted_whatever_a_request_excludes(found: Found, make: Any) -> None:
+    api, file = client(found), make(found)
+    denied: Any = {"extra_headers": {"x-ir3de-deny": "maths"}}
+    batch = api.batches.create(input_file_id=file.id, **CHATS)  # type: ignore[arg-type]
+    assert api.batches.retrieve(batch.id, **denied).id == batch.id
+    assert api.batches.cancel(batch.id, **denied).status == "cancelled"
+    assert api.files.retrieve(file.id, **denied).id == file.id
+    assert b"maths-v1" in api.files.content(file.id, **denied).read()
+    assert api.files.delete(file.id, **denied).deleted
 
 
 @pytest.mark.parametrize(

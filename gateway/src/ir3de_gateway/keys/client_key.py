@@ -95,14 +95,14 @@ ANYBODY = ClientKey()  # where the gateway needs no key
 class Lease:
     """One request of a key, from its admission to its end, when its usage is charged: exactly once."""
 
-    __slots__ = ("_end", "_instead", "_rates", "_store", "_write", "is_open", "key", "measure", "reserved")
+    __slots__ = ("_end", "_rates", "_store", "_take", "_write", "is_open", "key", "measure", "reserved")
 
     def __init__(self, key: ClientKey, store: LimitStore, admitted: Charge) -> None:
         self.key, self._store, self.reserved = key, store, admitted
-        self._instead: Charge | None = None  # of an earlier request, whose usage is known only now
         self._rates: Rates | None = None
+        self._take: Callable[[], Awaitable[Charge | None]] | None = None  # what an earlier request was charged
         self._write: Callable[[], Awaitable[None]] | None = None  # what is to be written before the charge
-        self._end: asyncio.Task[None] | None = None  # the charge, where it waits for that
+        self._end: asyncio.Task[None] | None = None  # the charge, where it waits for one of these
         self.is_open = True
         self.measure: Callable[[], Spending | None] | None = None  # called at the end
 
@@ -119,9 +119,9 @@ class Lease:
             raise build_limit_error(self.key.name, rejection)
         self.reserved = bound
 
-    def settle(self, charge: Charge) -> None:
-        """At the end, replace what an earlier request was charged."""
-        self._instead = charge
+    def settle(self, take: Callable[[], Awaitable[Charge | None]]) -> None:
+        """At the end, replace what an earlier request was charged: what `take` gives to one request alone."""
+        self._take = take
 
     def write_first(self, write: Callable[[], Awaitable[None]]) -> None:
         """At the end, call this before the request is charged."""
@@ -134,21 +134,35 @@ class Lease:
         """
         if self.is_open:
             self.is_open = False
-            spent = None if self.measure is None else self.measure()
-            self.measure = None
-            if self._write is None:  # stores complete what has begun, so this needs no task
-                await self._charge(spent)
-            else:
+            take, self._take = self._take, None
+            spent = self._measure() if take is None else None
+            if take is not None:
+                self._end = asyncio.create_task(self._replace(take))
+            elif self._write is not None:
                 self._end = asyncio.create_task(self._charge(spent))
+            else:  # stores complete what has begun, so this needs no task
+                await self._charge(spent)
         if self._end is not None:
             await asyncio.shield(self._end)
 
-    async def _charge(self, spent: Spending | None) -> None:
+    def _measure(self) -> Spending | None:
+        measure, self.measure = self.measure, None
+        return None if measure is None else measure()
+
+    async def _replace(self, take: Callable[[], Awaitable[Charge | None]]) -> None:
+        """What the request took is known only when `take` has answered."""
+        instead = None
+        try:
+            instead = await take()
+        finally:
+            await self._charge(self._measure(), instead)
+
+    async def _charge(self, spent: Spending | None, instead: Charge | None = None) -> None:
         if self._write is not None:
             await self._write()
             self._write = None
         with suppress(DamagedNumbersError):  # which is in the log
-            key, instead = self.key, self._instead
+            key = self.key
             self._rates = await self._store.settle(key.name, key.limits, self.reserved, spent, instead=instead)
 
     @property

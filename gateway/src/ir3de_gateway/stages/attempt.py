@@ -159,7 +159,7 @@ async def _begin_stream(chosen: Chosen, tried: Attempt, source: UpstreamResponse
 
 
 async def _begin_unread(
-    chosen: Chosen, tried: Attempt, source: UpstreamResponse, watch: Callable[[bytes], Awaitable[None]] | None = None
+    chosen: Chosen, tried: Attempt, source: UpstreamResponse, watch: Callable[[bytes], None] | None = None
 ) -> Answered:
     """An answer that is relayed as it comes; `watch` is called with each piece before it is sent."""
     first = await source.read_first_piece()
@@ -197,7 +197,7 @@ async def _note_content(accepted: Accepted, body: bytes, expert: Expert) -> byte
     if wire.counts_usage:
         accepted.progress.usage = find_usage(body[-_TAIL_BYTES:]) or {}
     if _retrieves(accepted) and (found := parse_object(body)) is not None:
-        await settle_retrieved(accepted, found)
+        settle_retrieved(accepted, found)
     if wire.makes is None:
         return body
     content = parse_object(body) if len(body) <= MAX_PARSED_BYTES else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -105,10 +105,11 @@ def _charge_later(accepted: Accepted, lease: Lease, expert: Expert) -> Spending:
     return Spending(expert.name, reserved.tokens, 0, reserved.cost, is_estimated=False)
 
 
-async def settle_retrieved(accepted: Accepted, response: Mapping[str, Any]) -> None:
+def settle_retrieved(accepted: Accepted, response: Mapping[str, Any]) -> None:
     """Charge a response that was made in the background, once, when it is retrieved with its usage.
 
-    One that failed and reports none costs nothing.
+    One that failed and reports none costs nothing. What was charged before is taken at the end of the request, which is
+    completed even if the client leaves: no other request could charge the response then.
     """
     usage = response.get("usage")
     if response.get("status") == "failed" and not usage:
@@ -116,21 +117,27 @@ async def settle_retrieved(accepted: Accepted, response: Mapping[str, Any]) -> N
     if response.get("status") in _UNFINISHED or not isinstance(usage, dict) or count_usage(usage) == (None, None):
         return
     assert accepted.lease is not None
-    if (found := await accepted.stored_objects.take_charge(accepted.progress.response_id)) is not None:
-        tokens, cost, since = found
-        accepted.progress.usage = usage
-        accepted.lease.settle(Charge(int(tokens), cost, int(since)))
+    accepted.lease.settle(partial(_take_charge, accepted, usage))
 
 
-def build_retrieval_watch(accepted: Accepted) -> Callable[[bytes], Awaitable[None]]:
+async def _take_charge(accepted: Accepted, usage: Mapping[str, Any]) -> Charge | None:
+    """What was charged for a response, for the one request whose usage replaces it."""
+    if (found := await accepted.stored_objects.take_charge(accepted.progress.response_id)) is None:
+        return None
+    tokens, cost, since = found
+    accepted.progress.usage = usage
+    return Charge(int(tokens), cost, int(since))
+
+
+def build_retrieval_watch(accepted: Accepted) -> Callable[[bytes], None]:
     """The same for a response that is retrieved as a stream: the function to call with each of its pieces."""
     relay = EventRelay(FORMATS["responses"])
 
-    async def watch(piece: bytes) -> None:
+    def watch(piece: bytes) -> None:
         relay.feed(piece)
         if relay.is_done:
             status = "failed" if _failed_event.search(relay.tail) else ""
-            await settle_retrieved(accepted, {"status": status, "usage": relay.find_usage()})
+            settle_retrieved(accepted, {"status": status, "usage": relay.find_usage()})
 
     return watch
 

@@ -233,6 +233,13 @@ def find_passed(snapshot: Snapshot, wire: PassthroughFormat, controls: Controls)
     raise ApiError(400, f"no expert may answer this request. {reasons}", "no_eligible_expert", "model")
 
 
+def check_batch(expert: Expert, controls: Controls) -> None:
+    """Refuse a batch that would cost at an expert that the request excludes."""
+    if (refusal := find_refusal(expert, Prompt("", frozenset(), 0, tool_loop=False), controls)) is not None:
+        message = f"the file has lines for an expert that may not answer this request. {expert.name}: {refusal.text}"
+        raise ApiError(400, message, "no_eligible_expert", "input_file_id")
+
+
 def build_incapable_error(snapshot: Snapshot, wire: PassthroughFormat, what: str) -> ApiError:
     having = [f"{name} has {', '.join(expert.config.capabilities)}" for name, expert in snapshot.experts.items()]
     message = f"{what}, which /v1/{wire.path} needs. Of the experts, {'; '.join(having)}"

@@ -16,7 +16,7 @@ from ir3de_gateway.requests.forms import Upload
 from ir3de_gateway.requests.forwarding import RequestContent
 from ir3de_gateway.requests.json_body import offload
 from ir3de_gateway.stages.batch_lines import BatchLine, names_own_models, parse_lines, route_lines
-from ir3de_gateway.stages.choice import Prompt, find_refusal
+from ir3de_gateway.stages.choice import check_batch
 from ir3de_gateway.stages.expert_calls import Part, call, call_part, find_target, upload
 from ir3de_gateway.stages.joined_status import join_batches
 from ir3de_gateway.stages.values import Accepted, Answered
@@ -138,7 +138,9 @@ async def _read_content(accepted: Accepted, part: Part) -> bytes:
 async def _start(accepted: Accepted, file_id: str, values: Mapping[str, Any], controls: Controls) -> Answered:
     """Start a batch at each expert that has a part of the file."""
     _, files = await _find(accepted, "file", file_id, "input_file_id")
-    _check_controls(accepted, files, controls)
+    for file in files:
+        if (expert := accepted.snapshot.experts.get(file.expert)) is not None:
+            check_batch(expert, controls)
     asked = {name: value for name, value in values.items() if name not in ("model", "ir3de")}
     known = {"endpoint": values.get("endpoint"), "completion_window": values.get("completion_window")}
     known |= {"input_file_id": file_id, "metadata": values.get("metadata"), "created_at": int(time())}
@@ -155,18 +157,6 @@ async def _start(accepted: Accepted, file_id: str, values: Mapping[str, Any], co
             await _finish(begin(file))
         await _keep(accepted, batch, parts)
         return await _answer_about_batch(accepted, batch, parts, objects)
-
-
-def _check_controls(accepted: Accepted, parts: Sequence[Part], controls: Controls) -> None:
-    """Refuse a batch that would cost at an expert that the request excludes."""
-    prompt = Prompt("", frozenset(), 0, tool_loop=False)
-    for part in parts:
-        expert = accepted.snapshot.experts.get(part.expert)
-        if expert is not None and (refusal := find_refusal(expert, prompt, controls)) is not None:
-            message = (
-                f"the file has lines for an expert that may not answer this request. {part.expert}: {refusal.text}"
-            )
-            raise ApiError(400, message, "no_eligible_expert", "input_file_id")
 
 
 async def _answer_about_batch(

@@ -21,7 +21,7 @@ from ir3de_gateway.requests.tokens import find_passed_bound
 from ir3de_gateway.stages.accept import accept
 from ir3de_gateway.stages.call_hooks import show_form, show_request
 from ir3de_gateway.stages.charge import reserve
-from ir3de_gateway.stages.choice import Choice
+from ir3de_gateway.stages.choice import Choice, check_batch
 from ir3de_gateway.stages.choose import StoredAt, choose_by_name, choose_owner
 from ir3de_gateway.stages.joined_batches import answer_joined
 from ir3de_gateway.stages.read import read_content, read_model
@@ -122,7 +122,9 @@ async def _choose_expert(
         accepted.progress.response_id = accepted.object_id if wire.finds == "response" else ""
         return found
     if isinstance(file_id := values.get("input_file_id"), str) and wire.makes == "batch":
-        return await _choose_owner(accepted, wire, "file", file_id, controls, "input_file_id")
+        found = await _choose_owner(accepted, wire, "file", file_id, controls, "input_file_id")
+        check_batch(found[0].first, controls)
+        return found
     record = accepted.progress.record
     record.asked = record.alias or model
     return choose_by_name(accepted.snapshot, wire, model, controls), ""

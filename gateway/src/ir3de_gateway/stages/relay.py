@@ -87,7 +87,7 @@ async def read_pieces(answered: Answered, send: Callable[[bytes], Awaitable[None
     if relay is None:
         while piece:
             if answered.watch is not None:
-                await answered.watch(piece)
+                answered.watch(piece)
             await send(piece)
             piece = b"" if source is None else await source.read_piece()
         return b""

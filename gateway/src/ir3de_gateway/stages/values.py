@@ -263,7 +263,7 @@ class Answered(NamedTuple):
     source: UpstreamResponse | None = None  # for the other pieces; None if there are none
     attempt: Attempt | None = None
     relay: EventRelay | None = None  # of a stream of events
-    watch: Callable[[bytes], Awaitable[None]] | None = None  # called with each piece before it is sent
+    watch: Callable[[bytes], None] | None = None  # called with each piece before it is sent
     copy: AnswerCopy | None = None
     hook_seconds: float = 0.0
     observe: Observe | None = None  # called when the client has its answer
