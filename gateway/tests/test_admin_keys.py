@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -170,6 +171,25 @@ def test_a_file_that_gets_the_secret_of_a_key_of_admin_changes_nothing(folder: P
         assert works(client, secret("a")) and works(client, secret("new")) and not works(client, secret("b"))
     with pytest.raises(InputError, match="the keys file and the keys of /admin do not fit together"):
         Gateway.open(config(folder, server={"keys_file": str(folder / "keys.yaml")}))
+
+
+def test_a_file_that_did_not_fit_is_in_force_once_the_key_of_admin_is_gone(folder: Path) -> None:
+    """Its time is that of long ago, as after a copy that keeps it: only the change of /admin says that it fits now."""
+    file = folder / "keys.yaml"
+    with ExitStack() as stack, create_worker_folder():
+        workers = [stack.enter_context(keyed(folder, key("a"))) for _ in range(2)]
+        assert post(workers[0], name="x", hash=key("new")["hash"]).status_code == 201
+        assert all(works(each, secret("new")) for each in workers)
+        fresh = write_keys(folder / "fresh.yaml", key("b"), {"name": "y", "hash": key("new")["hash"]})
+        os.utime(fresh, (HOUR, HOUR))
+        fresh.replace(file)
+        assert eventually(lambda: all(each.get("/admin/keys").json()["problem"] for each in workers))
+        assert workers[0].delete("/admin/keys/x").status_code == 200
+        assert eventually(lambda: all(works(each, secret("b")) for each in workers))
+        for each in workers:
+            assert each.get("/admin/keys").json()["problem"] is None
+            assert find(each, "y")["origin"] == "file" and not works(each, secret("a"))
+        stack.close()
 
 
 def test_a_new_key_works_at_once_on_another_worker(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

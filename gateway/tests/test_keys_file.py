@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import struct
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from client_keys import bearer, key, write_keys
 from ir3de.errors import InputError
 from ir3de_gateway.config.document import Server
 from ir3de_gateway.keys.key_changes import NO_CHANGES
-from ir3de_gateway.keys.keys_file import KeysFile, read_keys_file
+from ir3de_gateway.keys.keys_file import KeyEntry, KeysFile, read_keys_file
 from ir3de_gateway.keys.registry import KeyRegistry
 from ir3de_gateway.store.workers import create_worker_folder
 from ir3de_gateway.validation import check_usage
@@ -208,6 +209,36 @@ def test_a_change_that_comes_while_a_broken_file_is_read_is_in_force(
     monkeypatch.setattr("ir3de_gateway.keys.registry.read_keys_file", interrupt)
     keys.check()
     assert keys.problem is not None and [key.name for key in keys.list_all()] == ["ada"]
+
+
+def test_a_refused_file_is_read_again_when_the_changes_of_admin_are_others_and_only_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write_keys(tmp_path / "keys.yaml", key("ada"))
+    keys = KeyRegistry(Server(keys_file=str(file)))
+    taken = KeyEntry(name="eve", hash=key("bea")["hash"])
+    keys.set_changes(NO_CHANGES.with_key(taken))
+    os.utime(write_keys(file, key("bea")), (0, 0))  # it has settled
+    reads: list[Path] = []
+
+    def count(path: Path) -> KeysFile:
+        reads.append(path)
+        return read_keys_file(path)
+
+    monkeypatch.setattr("ir3de_gateway.keys.registry.read_keys_file", count)
+    other = KeyEntry(name="cleo", hash=key("cleo")["hash"])
+    steps = [
+        (NO_CHANGES.with_key(taken), ["ada", "eve"]),
+        (NO_CHANGES.with_key(taken).with_key(other), ["ada", "eve", "cleo"]),
+        (NO_CHANGES.with_key(other), ["bea", "cleo"]),
+        (NO_CHANGES, ["bea"]),
+    ]
+    for count_then, (changes, expected) in zip((1, 2, 3, 3), steps, strict=True):
+        keys.set_changes(changes)
+        for _ in range(3):
+            keys.check()
+        assert [key.name for key in keys.list_all()] == expected and len(reads) == count_then
+    assert keys.problem is None
 
 
 def test_a_problem_that_comes_back_is_told_again_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

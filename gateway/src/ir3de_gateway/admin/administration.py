@@ -76,6 +76,7 @@ class Administration:
         self._lock = asyncio.Lock()
         self._under_way: dict[asyncio.Task[Comparison], threading.Event] = {}  # changes, and what stops them
         self._note_applied()
+        self.current.put_in_force()
 
     @property
     def current(self) -> AdminState:
@@ -220,7 +221,7 @@ class Administration:
             self.folder.complete_audit(state)
         except ArtifactError as error:  # the change is made; its line stays in the state, and is written later
             log.error("cannot complete the audit log: %s", error)
-        made = replace(new, state=state, stamp=self.folder.stamp())
+        made = replace(new, state=state, stamp=self.folder.stamp()).put_in_force()
         note_version(self.folder, made)
         self.folder.drop_routers(state, new.base, list_kept(self.folder))
         return made
@@ -285,7 +286,7 @@ class Administration:
     def _replace_router(self, loaded: LoadedRouter) -> AdminState:
         """The state with a router that was published; until it can serve, the one before does."""
         try:
-            return self.current.with_router(loaded)
+            return self.current.with_router(loaded).put_in_force()
         except IR3DEError as error:
             follower = self.current.follower
             why = f"the new router from {follower.shown} cannot serve yet: {error}. The current router stays"
@@ -295,7 +296,7 @@ class Administration:
     def _replace_trial(self, trial: CandidateRouter) -> AdminState:
         """The state with a candidate that was published; until it can be tried, the one before is."""
         try:
-            return self.current.with_trial(trial)
+            return self.current.with_trial(trial).put_in_force()
         except IR3DEError as error:
             trial.follower.put_back(trial.loaded, f"{error}. The candidate before stays")
             return self.current
@@ -312,7 +313,7 @@ class Administration:
             return now
         state = self.folder.read()
         base = now.base if state.reloads == now.state.reloads else self._reread()
-        return replace(open_admin_state(base, state, self.folder, now, stop), stamp=stamp)
+        return replace(open_admin_state(base, state, self.folder, now, stop), stamp=stamp).put_in_force()
 
     def _activate(self, now: AdminState) -> None:
         if (before := self.live.snapshot) is now:

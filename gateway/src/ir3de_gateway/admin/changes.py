@@ -87,6 +87,13 @@ class AdminState(Snapshot):
             for replica in expert.replicas:
                 replica.set_drained(replica.label in labels)
 
+    def put_in_force(self) -> AdminState:
+        """The same, once its routers are noted as those that serve: what was fetched before them is deleted."""
+        self.follower.put_in_force(self.loaded)
+        if self.trial is not None:
+            self.trial.follower.put_in_force(self.trial.loaded)
+        return self
+
     def with_router(self, loaded: LoadedRouter) -> AdminState:
         """The same with a router that was published meanwhile."""
         router = apply_routing_settings(loaded.router, self.config)

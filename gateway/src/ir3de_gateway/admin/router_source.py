@@ -3,7 +3,8 @@
 Each fetched router has a folder of its own, named by the hash of its header. Only missing files that serving needs are
 fetched. Each is checked against the hash in the header; the header is written last. A fetch has a limit of time and
 size, and can be stopped. A router that is incomplete, because it is damaged or still being uploaded, is rejected with
-one warning, and the current router goes on serving.
+one warning, and the current router goes on serving. Its folder stays until another router serves: the one that comes
+may be refused, and a start without the address needs a router that can serve.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 PIECE_BYTES = 1 << 22  # read at a time
 MAX_HEADER_BYTES = 50_000_000
+IN_FORCE = "in-force"  # a file beside the routers of an address: the name of the folder whose router serves
 
 _MAX_ATTEMPTS = 10  # to read a router that is replaced while it is read
 
@@ -101,11 +103,14 @@ class FolderSource:
         return self._path
 
     def find_last(self) -> Path | None:
-        """The router that was fetched last, perhaps by an earlier process."""
+        """The router that was fetched and served last, perhaps by an earlier process."""
         return None
 
-    def drop_others(self, folder: Path) -> None:
-        """Delete what was fetched before `folder`."""
+    def put_in_force(self, folder: Path) -> None:
+        """Note that the router of this folder serves, and delete all others that were fetched."""
+
+    def drop_refused(self, folder: Path) -> None:
+        """Delete what was fetched before `folder` and does not serve."""
 
 
 class AddressSource(FolderSource):
@@ -124,6 +129,9 @@ class AddressSource(FolderSource):
 
     def find_last(self) -> Path | None:
         folders = [path.parent for path in self._cache.glob(f"*/{ROUTER_HEADER_FILE}")]
+        if (in_force := self._find_in_force()) in folders:
+            return in_force
+        # earlier versions did not note it
         return max(folders, key=lambda folder: (folder / ROUTER_HEADER_FILE).stat().st_mtime_ns, default=None)
 
     def fetch(self, content: bytes, budget: FetchBudget) -> Path:
@@ -145,10 +153,23 @@ class AddressSource(FolderSource):
             files.write(folder / ROUTER_HEADER_FILE, content)
         return folder
 
-    def drop_others(self, folder: Path) -> None:
-        for other in self._cache.iterdir():  # processes that have its files open or mapped keep them
-            if other.is_dir() and other != folder:
-                shutil.rmtree(other, ignore_errors=True)
+    def put_in_force(self, folder: Path) -> None:
+        files.write(self._cache / IN_FORCE, folder.name.encode())
+        self._drop_all_but(folder)
+
+    def drop_refused(self, folder: Path) -> None:
+        if (in_force := self._find_in_force()) is not None:  # else any of them may be the one that serves
+            self._drop_all_but(folder, in_force)
+
+    def _find_in_force(self) -> Path | None:
+        with suppress(OSError, ValueError):
+            return self._cache / (self._cache / IN_FORCE).read_text()
+        return None
+
+    def _drop_all_but(self, *kept: Path) -> None:
+        for folder in self._cache.iterdir():  # processes that have its files open or mapped keep them
+            if folder.is_dir() and folder not in kept:
+                shutil.rmtree(folder, ignore_errors=True)
 
     def _wanted(self, content: bytes) -> tuple[list[_Part], list[_Part]]:
         """The files that routing needs, and those that only make it start faster."""
@@ -285,6 +306,7 @@ class RouterFollower:
             self._source = AddressSource(location, cache)
         self._version: object = None  # of the router that was loaded last
         self._has_loaded = False
+        self._in_force: Path | None = None  # the folder of the router that serves
         self._put_back: LoadedRouter | None = None
         self._last_warning = ""
 
@@ -293,14 +315,14 @@ class RouterFollower:
         return self._source.read_version(budget or FetchBudget()) != self._version
 
     def load(self, budget: FetchBudget | None = None) -> LoadedRouter:
-        """The router. If its location cannot be read at the start, the copy that was fetched last is used."""
+        """The router. If it cannot be used at the start, the fetched copy that served last is."""
         try:
             return self._load(budget or FetchBudget())
         except ArtifactError as error:
             last = self._source.find_last() if not self._has_loaded else None
             if last is None:
                 raise
-            self._warn_once(f"{error}. Serving the copy that was fetched last")
+            self._warn_once(f"{error}. Serving the copy that was fetched before")
             return self._open(last, read_header_file(last))
 
     def check(self, budget: FetchBudget | None = None) -> LoadedRouter | None:
@@ -326,6 +348,16 @@ class RouterFollower:
         self._put_back = found
         self._warn_once(why)
 
+    def put_in_force(self, loaded: LoadedRouter) -> None:
+        """Note that this router serves: a start without its address finds it, in place of those before."""
+        if loaded.folder == self._in_force:  # one that waits to serve is not to be deleted
+            return
+        self._in_force = loaded.folder
+        try:
+            self._source.put_in_force(loaded.folder)
+        except (ArtifactError, OSError) as error:  # a full disk: it must not keep a router from serving
+            log.warning("a start without %s may not find the router that serves: %s", self.shown, error)
+
     def _load(self, budget: FetchBudget) -> LoadedRouter:
         """The router that is there now. Its version and hash are those of the header that it was loaded by."""
         for attempt in range(_MAX_ATTEMPTS):
@@ -339,7 +371,7 @@ class RouterFollower:
                 if not is_replaced or attempt == _MAX_ATTEMPTS - 1:
                     raise
         self._version = hash_header(content)
-        self._source.drop_others(folder)
+        self._source.drop_refused(folder)
         return found
 
     def _open(self, folder: Path, content: bytes) -> LoadedRouter:

@@ -66,6 +66,7 @@ class KeyRegistry:
         self.is_open = self.path is None and not self._of_environment  # the gateway needs no key
         self.problem: str | None = None  # of the current keys file, while an older one is in force
         self._stamp: object = ""  # of the file that was read last, once it has not changed for a while
+        self._tried_with = changes  # the changes of /admin when that file was read
         self._file, self._changes, self._lock = KeysFile(keys=()), changes, threading.Lock()
         if self.path is not None:
             self._file, self.problem = read_keys_in_force(self.path)
@@ -109,8 +110,14 @@ class KeyRegistry:
         return any("admin" in key.scopes for key in self._by_hash.values())
 
     def check(self) -> None:
-        """Read the keys file again if it has changed. An invalid file is logged once, and the keys stay as they are."""
-        if self.path is None or (found := stamp(self.path)) == self._stamp:
+        """Read the keys file again if it has changed. An invalid file is logged once, and the keys stay as they are.
+
+        One that was refused is also read again after a change of /admin, which it may fit by now.
+        """
+        if self.path is None:
+            return
+        changes, found = self._changes, stamp(self.path)
+        if found == self._stamp and (self.problem is None or changes is self._tried_with):
             return
         problem, read = None, None
         try:
@@ -120,7 +127,7 @@ class KeyRegistry:
         if stamp(self.path) != found:  # it is being written: the next check reads it whole
             return
         # until it has settled, a change may leave no trace in the file's time
-        self._stamp = found if _has_settled(self.path) else ""
+        self._stamp, self._tried_with = found if _has_settled(self.path) else "", changes
         file, problem, is_known = self._put_in_force(read, problem)
         if is_known:
             return
