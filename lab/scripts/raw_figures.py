@@ -41,10 +41,14 @@ def show(values: list[Any], form: str) -> str:
 
     >>> show([1, 2, 6], "mean ,.1f"), show([0.25], "×100 .0f"), show([-2], "+.1f"), show([{"reached": 0}], "reached")
     ('3.0', '25', '−2.0', '**missed**')
+    >>> show([None], "×0.001 .1f")  # what could not be measured
+    '–'
     """
     words = form.split()
     if words == ["reached"]:
         return "reached" if values[0]["reached"] else "**missed**"
+    if values == [None]:
+        return "–"
     value: Any = REDUCTIONS[words.pop(0)](values) if words[0] in REDUCTIONS else values[0]
     if len(values) > 1 and len(words) == len(form.split()):
         raise SystemExit(f"sentences.txt leads to {len(values)} values: say mean, median, least or most")

@@ -213,6 +213,7 @@ benchmarks.small.sources = ["ir3de.errors"]
 results."a.json" = { benchmark = "small", command = "python make.py results/a.json well", page = "index.md" }
 results."b.json" = { benchmark = "small", command = "python make.py results/b.json broken", page = "index.md" }
 results."c.json" = { benchmark = "small", command = "ir3de bench c --data DIR", page = "index.md", needs = ["data"] }
+results."d.json" = { benchmark = "small", command = "ir3de bench d", page = "index.md", needs = ["teacher"] }
 """
 
 
@@ -220,7 +221,7 @@ results."c.json" = { benchmark = "small", command = "ir3de bench c --data DIR", 
 def _small_catalogue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "results").mkdir()
-    _results(tmp_path / "results", a={}, b={}, c={})
+    _results(tmp_path / "results", a={}, b={}, c={}, d={})
     (tmp_path / "make.py").write_text(MAKE)
     (tmp_path / "small.toml").write_text(SMALL)
     (tmp_path / "sitecustomize.py").write_text(
@@ -240,15 +241,19 @@ def _forget() -> None:
 
 
 @pytest.mark.usefixtures("_small_catalogue")
-def test_renew_makes_what_is_stale_tells_what_failed_and_what_it_leaves_out() -> None:
+def test_renew_makes_what_is_stale_tells_what_failed_and_what_it_leaves_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # where no encoder is installed
     done = CliRunner().invoke(cli, ["bench", "renew", "--json"])
     assert done.exit_code == 1
     told = json.loads(done.stdout)
     assert [one["file"] for one in told["renewed"]] == ["a.json"]
     assert [why.strip() for why in told["failed"].values()] == ["the texts are gone"]
-    assert list(told["left out"].values()) == ["needs the benchmark texts (--data)"]
+    needs = ["the benchmark texts (--data)", "the encoder minilm-l6 (ir3de encoder install minilm-l6)"]
+    assert list(told["left out"].values()) == [f"needs {need}" for need in needs]
     assert {one.file: one.state for one in find_standings(Path("results"))} == {
-        "a.json": FRESH, "b.json": UNKNOWN, "c.json": UNKNOWN,
+        "a.json": FRESH, "b.json": UNKNOWN, "c.json": UNKNOWN, "d.json": UNKNOWN,
     }  # fmt: skip
     assert not any(one["file"] == "a.json" for one in json.loads(_plan())["renewed"])
 

@@ -15,6 +15,7 @@ NEEDS = {  # what a command may need beside this repository, in words
     "data": "the benchmark texts (--data)",
     "encoder": "an encoder (--encoder)",
     "environments": "the environments of other routers (--environments)",
+    "teacher": "the encoder minilm-l6 (ir3de encoder install minilm-l6)",
     "redis": "a Redis server on 127.0.0.1:6379",
     "checkout": "a checkout of the earlier version (--before)",
     "browser": "chromium, chromedriver and selenium",

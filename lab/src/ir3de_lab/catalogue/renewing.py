@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
+from ir3de.encoders import Encoder
+from ir3de.errors import IR3DEError
 from ir3de_lab.catalogue.entries import NEEDS
 
 QUIET_LOAD = 0.6  # runnable processes for each core: a machine with more is too busy for times
@@ -30,6 +32,7 @@ def find_missing(needs: tuple[str, ...], places: Mapping[str, Path | str | None]
         "environments": lambda: places.get("environments") is not None,
         "checkout": lambda: places.get("before") is not None,
         "redis": _has_redis,
+        "teacher": _has_teacher,
         "accelerator": _has_accelerator,
         "browser": lambda: shutil.which("chromium") is not None and find_spec("selenium") is not None,
     }
@@ -73,6 +76,15 @@ def _has_redis() -> bool:
             return True
     except OSError:
         return False
+
+
+def _has_teacher() -> bool:
+    """Without it, a benchmark that can do without would drop figures that are published."""
+    try:
+        Encoder.load("minilm-l6")
+    except IR3DEError:
+        return False
+    return True
 
 
 def _has_accelerator() -> bool:
