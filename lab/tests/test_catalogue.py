@@ -229,6 +229,7 @@ def _small_catalogue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
         f"entries.CATALOGUE = Path({str(tmp_path / 'small.toml')!r})\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # where no encoder is installed
     monkeypatch.setattr(entries, "CATALOGUE", tmp_path / "small.toml")
     _forget()
     yield
@@ -241,10 +242,7 @@ def _forget() -> None:
 
 
 @pytest.mark.usefixtures("_small_catalogue")
-def test_renew_makes_what_is_stale_tells_what_failed_and_what_it_leaves_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # where no encoder is installed
+def test_renew_makes_what_is_stale_tells_what_failed_and_what_it_leaves_out() -> None:
     done = CliRunner().invoke(cli, ["bench", "renew", "--json"])
     assert done.exit_code == 1
     told = json.loads(done.stdout)
