@@ -39,6 +39,7 @@ lint:            ## style, types, and which room may import which
 	python lab/scripts/generate_cold_start_docs.py --check
 	python lab/scripts/generate_confidence_docs.py --check
 	python lab/scripts/generate_conversation_docs.py --check
+	python lab/scripts/generate_gain_docs.py --check
 	python lab/scripts/generate_held_out_docs.py --check
 	python lab/scripts/generate_language_docs.py --check
 	python lab/scripts/generate_outcome_docs.py --check
@@ -76,6 +77,7 @@ docs:            ## the generated pages and pictures
 	python lab/scripts/generate_cold_start_docs.py
 	python lab/scripts/generate_confidence_docs.py
 	python lab/scripts/generate_conversation_docs.py
+	python lab/scripts/generate_gain_docs.py
 	python lab/scripts/generate_held_out_docs.py
 	python lab/scripts/generate_language_docs.py
 	python lab/scripts/generate_outcome_docs.py

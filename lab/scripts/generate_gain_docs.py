@@ -1,4 +1,4 @@
-"""Renew the tables of experiment 1 in docs/experiment-plan.md from results/gain.json; `--check` only compares."""
+"""Renew the tables of experiment 1 in docs/experiment-plan.md from results/; `--check` only compares."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ir3de_lab.experiments.cells import SIGNS, gap
-from ir3de_lab.experiments.gain import BOUND
+from ir3de_lab.experiments.gain import BOUND, RIVAL
 from ir3de_lab.experiments.resampling import Difference
 from ir3de_lab.experiments.results import shown_name
 from ir3de_lab.experiments.standings import DEFAULT
@@ -14,6 +14,7 @@ from pages import ROOT, raw, renew_parts, write_or_compare
 
 PAGE = ROOT / "docs" / "experiment-plan.md"
 EVERY = "all"  # the part with all domains
+LEAST_CUT_PERCENT = 10.0  # of the answers, to be shown
 
 
 def gain_verdicts(document: Mapping[str, Any]) -> list[str]:
@@ -41,9 +42,23 @@ def gain_scores(document: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def gain_lengths(document: Mapping[str, Any]) -> list[str]:
+    """Where the limit on the length cut a fair share of the answers, and how those scored that ended."""
+    heads = ("model", "domain", "most tokens", "answers cut, %", "score of those that ended", "score of those cut")
+    lines = [f"| {' | '.join(heads)} |", "|---|---|---:|---:|---:|---:|"]
+    for row in document["rows"]:
+        if row["cut_percent"] >= LEAST_CUT_PERCENT:
+            place = f"{shown_name(row['model'])} | {shown_name(row['domain'])} | {row['most_tokens']}"
+            scores = ("–" if score is None else f"{score:.1f}" for score in (row["ended_score"], row["cut_score"]))
+            lines.append(f"| {place} | {row['cut_percent']:.1f} | {' | '.join(scores)} |")
+    return lines
+
+
 def _name(row: Mapping[str, Any]) -> str:
-    name = shown_name(row["name"])
-    return f"**{name}**" if name == DEFAULT else f"*{name}*" if row["kind"] == BOUND else name
+    name, kind = row["name"], row["kind"]
+    if name == DEFAULT:
+        return f"**{name}**"
+    return f"*{name}*" if kind == BOUND else name if kind == RIVAL else shown_name(name)
 
 
 def _show_gain(row: Mapping[str, Any]) -> str:
@@ -55,6 +70,7 @@ def _show_gain(row: Mapping[str, Any]) -> str:
 
 def main() -> int:
     text = renew_parts(PAGE.read_text(encoding="utf-8"), raw("gain"), (gain_verdicts, gain_scores))
+    text = renew_parts(text, raw("lengths"), (gain_lengths,))
     return write_or_compare({PAGE: text}, __file__)
 
 

@@ -70,6 +70,8 @@ def _take(value: Any, step: str, is_first: bool) -> list[Any]:
             raise SystemExit(f"sentences.txt names a figure that is there {len(found)} times, and not once: {step}")
         return found
     try:
-        return [value[int(step) if isinstance(value, list) else step]]
-    except (KeyError, IndexError, ValueError):
+        if isinstance(value, list):
+            return [value[int(step)] if step.isdigit() else {one["name"]: one for one in value}[step]]
+        return [value[step]]
+    except (KeyError, IndexError, TypeError):
         raise SystemExit(f"sentences.txt names something that is not in the raw file: {step}") from None

@@ -117,6 +117,21 @@ def test_a_rival_that_is_surely_above_is_told(tmp_path: Path) -> None:
     assert (found.signs["naive Bayes"], found.signs["MLP-router"]) == (-1, 1)
 
 
+def test_the_papers_router_has_its_best_k_where_none_was_chosen(tmp_path: Path) -> None:
+    points = draw(WELL, BADLY, 0.4, 0)
+    made, series = outcomes(points), gain.PAPER_SERIES
+    routers = [Choices("ir3de", "ours", "clean", chosen(made, 0.0), LINEAR)]
+    routers += [
+        Choices(f"k={at:g}", "paper", "clean", chosen(made, lost), LINEAR, series=series, axis="k", at=at)
+        for at, lost in ((1.0, 0.9), (10.0, 0.1))
+    ]
+    found = measure(write_seeds(tmp_path, [points], routers))
+    rows = {row.name: row for row in found.rows}
+    best = rows["IR3DE, best k=10 (authors' code)"]
+    assert best.kind == gain.BOUND and best.name not in found.signs  # known in hindsight: no verdict rests on it
+    assert best.gain is not None and best.gain.value > 0 and not any("k=1 " in name for name in rows)
+
+
 def test_rivals_are_those_that_were_chosen_without_the_test_items() -> None:
     made = outcomes(draw(WELL, BADLY, 0.4, 0))
 

@@ -54,5 +54,5 @@ def test_every_encoder_that_was_trained_says_how() -> None:
         by_epoch = about["validation_by_epoch"]
         assert len(by_epoch) == about["epochs_run"] <= about["most_epochs"], path
         assert about["validation"] == max(by_epoch), path
-        assert about["epoch_kept"] == by_epoch.index(max(by_epoch)) + 1, path
+        assert by_epoch[about["epoch_kept"] - 1] == max(by_epoch), path  # two that differ may be alike once rounded
         assert about["epochs_run"] in (about["epoch_kept"] + 1, about["most_epochs"]), path

@@ -107,12 +107,17 @@ def test_what_a_router_sends_to_the_own_expert_is_measured(tmp_path: Path, monke
 def test_a_single_figure_of_a_raw_file_is_found_by_its_path(monkeypatch: pytest.MonkeyPatch) -> None:
     figure = {"name": "banking77: lost", "value": 0.25, "reached": False, "raw": {"draws": [{"lost": 1}, {"lost": 4}]}}
     other = {"name": "banking77: lost if it is trusted", "value": 12.0}
-    monkeypatch.setattr(raw_figures, "raw", lambda _: {"figures": [figure, other], "plan": {"seeds": 1000}})
+    monkeypatch.setattr(
+        raw_figures, "raw", lambda _: {"figures": [figure, other], "plan": {"seeds": 1000}, "rows": [other]}
+    )
     assert say("raw living > banking77: lost > value | ×100 .0f") == "25"
     assert say("raw living > banking77: lost > raw > draws > * > lost | mean .1f") == "2.5"
     assert (
         say("raw living > plan > seeds | ,d") == "1,000"
         and say("raw living > trusted & banking77 > value | +.1f") == "+12.0"
+    )
+    assert (
+        say(f"raw living > rows > {other['name']} > value | .0f") == say("raw living > rows > 0 > value | .0f") == "12"
     )
     page = "| banking77 | 0.1 reached |"
     template = "| banking77 | {raw living > banking77: lost > value | .1f} {raw living > banking77: lost | reached} |"
@@ -120,6 +125,7 @@ def test_a_single_figure_of_a_raw_file_is_found_by_its_path(monkeypatch: pytest.
     for place, problem in {
         "raw living > banking77 > value | .1f": "a figure that is there 2 times",
         "raw living > banking77: lost > raw > seeds | d": "not in the raw file: seeds",
+        "raw living > rows > stackoverflow20 > value | d": "not in the raw file: stackoverflow20",
         "raw living > banking77: lost > raw > draws > * > lost | d": "leads to 2 values: say mean",
     }.items():
         with pytest.raises(SystemExit, match=problem):

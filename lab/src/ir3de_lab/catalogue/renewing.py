@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
+from ir3de.embedding import packaged_models
 from ir3de.encoders import Encoder
 from ir3de.errors import IR3DEError
 from ir3de_lab.catalogue.entries import NEEDS
@@ -21,6 +22,7 @@ from ir3de_lab.catalogue.entries import NEEDS
 QUIET_LOAD = 0.6  # runnable processes for each core: a machine with more is too busy for times
 PATIENCE_S = 240  # how long a timed benchmark waits for quiet
 REDIS = ("127.0.0.1", 6379)
+BASE = "qwen2.5-coder-1.5b"
 PLACE = re.compile(r"--(?P<option>[a-z]+) (?:DIR|FOLDER|SOURCE)\b")
 
 
@@ -33,6 +35,7 @@ def find_missing(needs: tuple[str, ...], places: Mapping[str, Path | str | None]
         "checkout": lambda: places.get("before") is not None,
         "redis": _has_redis,
         "teacher": _has_teacher,
+        "base": lambda: packaged_models.find(BASE) is not None,
         "accelerator": _has_accelerator,
         "browser": lambda: shutil.which("chromium") is not None and find_spec("selenium") is not None,
     }

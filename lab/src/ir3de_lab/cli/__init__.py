@@ -16,6 +16,7 @@ from ir3de_lab.cli import (
     gateway,
     held_out_tasks,
     languages,
+    lengths,
     living,
     novelty,
     outcome_routing,
@@ -82,6 +83,7 @@ for _command in (
     stale.renew,
     tables.tables,
     gain.gain,
+    lengths.lengths,
     signs.signs,
     figures.figures,
 ):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ir3de.cli.plugins import FAINT, Output, heading, line, output_options, table
-from ir3de_lab.cli.shared import keep, save_option
+from ir3de_lab.cli.shared import keep, save_option, seeds_option
 from ir3de_lab.cli.tables import results_option
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--setting", "name", required=True, metavar="NAME", help="Such as reasoning-1b; its other seeds join.")
+@seeds_option
 @results_option
 @save_option
 @output_options

@@ -37,6 +37,9 @@ data_option = click.option(
 suite_option = click.option(
     "--suite", "chosen", multiple=True, metavar="NAME", help="Measure only this suite; may be repeated."
 )
+seeds_option = click.option(
+    "--setting", "name", required=True, metavar="NAME", help="Such as reasoning-1b; its other seeds join."
+)
 save_option = click.option(
     "--save", type=click.Path(path_type=Path), metavar="FILE", help="Keep the raw figures as JSON."
 )

@@ -75,9 +75,9 @@ class Gain:
             {
                 "name": row.name,
                 "kind": row.kind,
-                "scores": {domain: round(score, 2) for domain, score in row.scores.items()},
-                "mean": round(row.mean, 3),
-                "by_seed": [round(mean, 3) for mean in row.by_seed],
+                "scores": {domain: round(score, 4) for domain, score in row.scores.items()},
+                "mean": round(row.mean, 4),
+                "by_seed": [round(mean, 4) for mean in row.by_seed],
                 "gain": row.gain and round(row.gain.value, 3),
                 "interval": row.gain and [round(end, 3) for end in row.gain.interval],
                 "p_value": row.gain and round(row.gain.p_value, 5),
@@ -98,12 +98,12 @@ def read_seeds(root: Path, name: str) -> list[Results]:
         raise ArtifactError(
             f"no draws of {name} under {root}: make them with `ir3de bench draws --setting {name} --data DIR`"
         )
-    first = _get_drawn(drawn[0])
+    first = get_drawn(drawn[0])
     for one in drawn[1:]:
-        other = _get_drawn(one)
+        other = get_drawn(one)
         if (other.items, other.experts) != (first.items, first.experts):
             raise ArtifactError(f"{one.folder} has other items or experts than {drawn[0].folder}: make it again")
-        if _get_draws(one).shape[2] != _get_draws(drawn[0]).shape[2]:
+        if get_draws(one).shape[2] != get_draws(drawn[0]).shape[2]:
             raise ArtifactError(f"{one.folder} has another number of draws than {drawn[0].folder}: make it again")
     return drawn
 
@@ -111,7 +111,7 @@ def read_seeds(root: Path, name: str) -> list[Results]:
 def measure(seeds: Sequence[Results], resamples: int = RESAMPLES, seed: int = 0) -> dict[str, Gain]:
     """What the router gains over all domains, and without those whose prompts all carry the same instruction."""
     first = seeds[0]
-    matrix, contenders = _get_drawn(first), list_contenders(seeds)
+    matrix, contenders = get_drawn(first), list_contenders(seeds)
     observed = score(contenders, matrix)
     drawn = resample(contenders, matrix, resamples, seed)
     bounds = _score_bounds(seeds)
@@ -128,7 +128,7 @@ def measure(seeds: Sequence[Results], resamples: int = RESAMPLES, seed: int = 0)
 
 def describe(seeds: Sequence[Results], parts: Mapping[str, Gain]) -> dict[str, Any]:
     """What was measured, and on what, to be kept."""
-    matrix, points = _get_drawn(seeds[0]), _get_draws(seeds[0])
+    matrix, points = get_drawn(seeds[0]), get_draws(seeds[0])
     return {
         "setting": seeds[0].setting,
         "seeds": [one.setting for one in seeds],
@@ -141,13 +141,13 @@ def describe(seeds: Sequence[Results], parts: Mapping[str, Gain]) -> dict[str, A
 def list_contenders(seeds: Sequence[Results]) -> list[Contender]:
     """The router first, then the single experts, the base model, the rivals, and each item's own expert."""
     choices = next((one.choices for one in seeds if _find_default(one.choices) is not None), ())
-    default, matrix = _find_default(choices), _get_drawn(seeds[0])
+    default, matrix = _find_default(choices), get_drawn(seeds[0])
     if default is None:
         raise ArtifactError(
             f"{seeds[0].folder} has no choices of '{DEFAULT}': make them with `ir3de bench run "
             f"--setting {seeds[0].setting} --data DIR`"
         )
-    if lacking := next((one for one in seeds if BASE not in _get_drawn(one).extras), None):
+    if lacking := next((one for one in seeds if BASE not in get_drawn(one).extras), None):
         raise ArtifactError(f"{lacking.folder} has no column '{BASE}', so there is nothing to compare routing with")
     source = next(one for one in seeds if default in one.choices)
 
@@ -157,12 +157,20 @@ def list_contenders(seeds: Sequence[Results]) -> list[Contender]:
     def carry(one: Choices) -> Places:
         return carried_over(one.columns, source.matrix, matrix)
 
+    def find_best_of_paper() -> Iterator[Contender]:
+        """The paper's router with its best k on the test items, where none was chosen without them."""
+        curve = by_series(choices, "k").get((PAPER_SERIES, "clean"), [])
+        if curve and chosen_of(curve) is None:
+            tried = [follow(best_name(PAPER_SERIES, "k", one.at or 0.0), BOUND, carry(one)) for one in curve]
+            yield max(tried, key=lambda one: float(score([one], matrix).mean()))
+
     everywhere = np.ones(len(matrix.items), np.intp)
     return [
         follow(DEFAULT, ROUTER, carry(default)),
         *(follow(name, EXPERT, place * everywhere) for place, name in enumerate(matrix.experts)),
-        Contender(BASE, BASE, np.stack([_get_draws(one)[:, _get_drawn(one).columns.index(BASE)] for one in seeds])),
+        Contender(BASE, BASE, np.stack([get_draws(one)[:, get_drawn(one).columns.index(BASE)] for one in seeds])),
         *(follow(name, RIVAL, carry(one)) for name, one in list_rivals(choices).items()),
+        *find_best_of_paper(),
         follow(OWN, BOUND, matrix.own_expert),
     ]
 
@@ -277,7 +285,7 @@ def _score_bounds(seeds: Sequence[Results]) -> dict[str, list[tuple[float, ...]]
     """The scores of both oracles with each seed, by domain."""
     found: dict[str, list[tuple[float, ...]]] = {REACHABLE: [], ORACLE: []}
     for one in seeds:
-        matrix, draws = _get_drawn(one), _get_draws(one)
+        matrix, draws = get_drawn(one), get_draws(one)
         judge = Judge(replace(matrix, values=draws.mean(axis=2)))
         experts = draws[:, : len(matrix.experts)]
         found[REACHABLE].append(judge.of_points(reach(experts, matrix.own_expert)).raw)
@@ -294,7 +302,7 @@ def _list_groups(matrix: Matrix, place: int) -> Iterator[Places]:
 
 def _take(one: Results, columns: Places) -> Floats:
     """(items, draws)  the points of the answers of the column chosen for each item"""
-    return np.asarray(_get_draws(one)[np.arange(len(columns)), columns])
+    return np.asarray(get_draws(one)[np.arange(len(columns)), columns])
 
 
 def _find_default(choices: Sequence[Choices]) -> Choices | None:
@@ -306,11 +314,13 @@ def _find_told(name: str) -> tuple[str, ...]:
     return tuple(settings.load(name).data.labelled) if settings.is_shipped(name) else ()
 
 
-def _get_drawn(one: Results) -> Matrix:
+def get_drawn(one: Results) -> Matrix:
+    """The mean points of each item's drawn answers."""
     assert one.drawn is not None  # read_seeds saw to it
     return one.drawn
 
 
-def _get_draws(one: Results) -> Floats:
+def get_draws(one: Results) -> Floats:
+    """The points of every drawn answer."""
     assert one.draws is not None  # read_seeds saw to it
     return one.draws

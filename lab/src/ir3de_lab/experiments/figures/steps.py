@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ir3de_lab.experiments import settings
 from ir3de_lab.experiments.figures.canvas import CYCLE, GREEN, VERMILION, legend_below, panels
 from ir3de_lab.experiments.figures.curves import ACCURACY
 from ir3de_lab.experiments.results import Results, shown_name, step_name
@@ -18,8 +19,8 @@ SMOOTHED = 0.05  # share of the steps that a mean runs over
 
 
 def training(results: Sequence[Results]) -> Figure | None:
-    """Every expert's training loss: faint as it was, strong as a running mean."""
-    shown = [one for one in results if one.losses]
+    """Every expert's training loss, with the first seed: faint as it was, strong as a running mean."""
+    shown = [one for one in results if one.losses and not settings.is_other_seed(one.setting)]
     if not shown:
         return None
     figure, [axes] = panels([one.title for one in shown])

@@ -21,8 +21,7 @@ from ir3de_lab import files
 from ir3de_lab.experiments.settings.reading import made
 
 VERSION = 1
-SHIPPED = ("clm", "clm-large", "reasoning", "reasoning-large", "routerdc7", "routellm", "routerbench")
-PLANNED = ("reasoning-1b",)  # shipped as well, and without results yet
+SHIPPED = ("clm", "clm-large", "reasoning", "reasoning-large", "reasoning-1b", "routerdc7", "routellm", "routerbench")
 METRICS = ("perplexity", "score")
 TASKS = ("gsm8k", "humaneval", "ifeval", "label", "m_arc")
 CHOSEN = ("m_arc",)  # tasks where an answer is chosen among options, and none is generated
@@ -194,9 +193,9 @@ def load(source: str | Path) -> Setting:
     ('coding', 'math', 'physics', 'history', 'philosophy')
     """
     path = Path(source)
-    if (seeded := _SEEDED.fullmatch(str(source))) and seeded[1] in (*SHIPPED, *PLANNED):
+    if (seeded := _SEEDED.fullmatch(str(source))) and seeded[1] in SHIPPED:
         return _with_seed(load(seeded[1]), int(seeded[2]))
-    if str(source) in (*SHIPPED, *PLANNED):
+    if str(source) in SHIPPED:
         path = Path(__file__).parent / f"{source}.toml"
     elif not path.is_file():
         raise InputError(f"no setting '{source}': expected {', '.join(SHIPPED)}, or the path of a .toml file")
@@ -221,7 +220,16 @@ def is_shipped(name: str) -> bool:
     (True, True, False)
     """
     seeded = _SEEDED.fullmatch(name)
-    return (seeded[1] if seeded else name) in (*SHIPPED, *PLANNED)
+    return (seeded[1] if seeded else name) in SHIPPED
+
+
+def is_other_seed(name: str) -> bool:
+    """Whether it is a shipped setting with another seed of its experts.
+
+    >>> is_other_seed("reasoning-large-seed-1"), is_other_seed("reasoning-large")
+    (True, False)
+    """
+    return is_shipped(name) and name not in SHIPPED
 
 
 def _with_seed(setting: Setting, seed: int) -> Setting:
