@@ -107,18 +107,19 @@ def record_failure(
     request: int = 0,
     seconds: float = 0.0,
     has_begun: bool = False,
+    is_out_of_time: bool = False,
     is_client_slow: bool = False,
 ) -> None:
     """Let a failure act on the expert's circuit breaker, and log a warning when it opens.
 
-    `ticket` is the circuit breaker's, `request` a hash of the body, `seconds` how long ago it was sent, and `has_begun`
-    whether the answer had begun.
+    `ticket` is the circuit breaker's, `request` a hash of the body, `seconds` how long ago it was sent, `has_begun`
+    whether the answer had begun, and `is_out_of_time` whether all of `timeouts.total` has passed.
     """
     breaker, reason, effect = expert.breaker, failure.reason, what_next(failure).breaker
     if effect == "cool down":
         breaker.cool_down(parse_retry_after(dict(failure.headers)), ticket)
         return
-    was_too_long = reason == "timeout" and has_begun and seconds >= expert.config.timeouts.total
+    was_too_long = reason == "timeout" and has_begun and is_out_of_time
     gave_up_on_client = reason == "broken" and has_begun and is_client_slow
     if effect == "nothing" or was_too_long or gave_up_on_client:
         breaker.record_abandoned(ticket)

@@ -34,6 +34,7 @@ _NOT_RELAYED = frozenset(  # headers about the connection
 )
 _NOT_RELAYED_DECODED = _NOT_RELAYED | {b"content-encoding"}
 MAX_ANSWER_BYTES = 64 << 20  # bytes of an answer that are held until it is whole
+_CLOCK_STEP_S = 0.001  # of uvloop: its clock and its timers are rounded to it, so they may end before their time
 
 _log = logging.getLogger("ir3de.gateway")
 
@@ -69,6 +70,11 @@ class UpstreamResponse:
     def end_by(self, deadline: float) -> None:
         """Let the answer end earlier than the expert's own limit."""
         self._last_deadline = deadline
+
+    @property
+    def is_out_of_time(self) -> bool:
+        """Whether the answer should have ended by now."""
+        return is_overdue(self._last_deadline)
 
     def read_piece(self, *, last: bool = False) -> Coroutine[Any, Any, bytes]:
         """The next bytes, or none at the end. After the `last` piece the end of the stream is awaited only briefly."""
@@ -118,6 +124,11 @@ class UpstreamResponse:
                 break
             pieces.append(await self.read_piece())
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def is_overdue(deadline: float) -> bool:
+    """Whether a time of the event loop has come. By a finer clock, a time limit of uvloop may end a little early."""
+    return deadline < inf and asyncio.get_running_loop().time() + _CLOCK_STEP_S >= deadline
 
 
 def list_client_headers(answer: UpstreamResponse) -> HeaderList:

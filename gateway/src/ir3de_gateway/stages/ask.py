@@ -23,10 +23,10 @@ from ir3de_gateway.experts.retry import (
     what_next,
 )
 from ir3de_gateway.experts.snapshot import Expert, log_change
-from ir3de_gateway.experts.upstream import UpstreamResponse, as_failure, read_failure
+from ir3de_gateway.experts.upstream import UpstreamResponse, as_failure, is_overdue, read_failure
 from ir3de_gateway.stages.attempt import attempt, send, translate
 from ir3de_gateway.stages.cache import find_cached
-from ir3de_gateway.stages.values import Answered, Chosen, Outcome, count_replica, is_overdue, note_failure
+from ir3de_gateway.stages.values import Answered, Chosen, Outcome, count_replica, note_failure
 from ir3de_gateway.translation.translation import TranslatedResponse
 
 

@@ -5,7 +5,6 @@ A client may disconnect at any moment, and the record of its request must then s
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from math import inf
 from time import perf_counter
@@ -17,7 +16,7 @@ from ir3de_gateway.exchange_record import ExchangeRecord
 from ir3de_gateway.experts.concurrency import ConcurrencyLimit
 from ir3de_gateway.experts.retry import UpstreamFailure, record_failure
 from ir3de_gateway.experts.snapshot import Expert, Snapshot
-from ir3de_gateway.experts.upstream import UpstreamResponse
+from ir3de_gateway.experts.upstream import UpstreamResponse, is_overdue
 from ir3de_gateway.headers import HeaderList
 from ir3de_gateway.keys.client_key import ClientKey, Lease
 from ir3de_gateway.requests.answer_cache import CachedAnswer
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from ir3de_gateway.gateway import Gateway
     from ir3de_gateway.telemetry.tracing import Trace
 
-CLOCK_STEP_S = 0.001  # of uvloop: its timers are rounded to it, so they may end a little before their time
 SLOW_CLIENT_S = 1.0  # an expert may break off an answer that the client does not read for that long
 
 Observe = Callable[[], Awaitable[object]]
@@ -203,7 +201,8 @@ class Attempt:
         self._end()
 
     def fail(self, failure: UpstreamFailure, deadline: float = inf, digest: int = 0) -> None:
-        note_failure(self._accepted, self.expert, failure, self.ticket, perf_counter() - self.started, deadline, digest)
+        seconds = perf_counter() - self.started
+        note_failure(self._accepted, self.expert, failure, self.ticket, seconds, deadline, digest, self.source)
         self._end()
         if label := self._accepted.progress.record.replica:
             count_replica(self._accepted, label, has_failed=True)
@@ -224,11 +223,6 @@ def count_replica(accepted: Accepted, label: str, *, has_failed: bool) -> None:
     counted[name, label, "failed" if has_failed else "ok"] += 1
 
 
-def is_overdue(deadline: float) -> bool:
-    """Whether an answer should have begun by now."""
-    return deadline < inf and asyncio.get_running_loop().time() + CLOCK_STEP_S >= deadline
-
-
 def note_failure(
     accepted: Accepted,
     expert: Expert,
@@ -237,6 +231,7 @@ def note_failure(
     seconds: float,
     deadline: float,
     digest: int,
+    source: UpstreamResponse | None = None,
 ) -> None:
     """Let the failure act on the expert's circuit breaker. That the whole request took too long is not its fault."""
     if failure.status == 504 and is_overdue(deadline):
@@ -247,7 +242,14 @@ def note_failure(
     response = accepted.response
     has_begun, is_client_slow = response.status != 0, response.longest_stall >= SLOW_CLIENT_S
     record_failure(
-        expert, failure, ticket, request=digest, seconds=seconds, has_begun=has_begun, is_client_slow=is_client_slow
+        expert,
+        failure,
+        ticket,
+        request=digest,
+        seconds=seconds,
+        has_begun=has_begun,
+        is_out_of_time=source is not None and source.is_out_of_time,
+        is_client_slow=is_client_slow,
     )
 
 
