@@ -126,7 +126,8 @@ def test_a_worker_that_cannot_start_again_is_tried_until_it_can(supervised: Supe
     assert supervised.result() == "True" and supervised.process.returncode == 0
     log = supervised.log.read_text()
     assert f"worker {killed} ended with code -9: starting another" in log
-    assert log.count("cannot start") == 1 == log.count("serves again")  # not once for each attempt
+    # not once for each attempt; a second time where one worker serves again before the other's last attempt has failed
+    assert 1 <= log.count("cannot start") == log.count("serves again") <= 2
 
 
 def test_a_worker_that_is_killed_before_any_has_served_is_replaced(supervised: Supervised) -> None:
