@@ -168,14 +168,20 @@ def dial(url: str) -> socket.socket:
     return socket.create_connection((parts.hostname or "", parts.port or 80), timeout=60)
 
 
+def build_request(
+    url: str, content: bytes, path: str = "/v1/chat/completions", method: str = "POST", **headers: str
+) -> bytes:
+    more = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    head = f"{method} {path} HTTP/1.1\r\nhost: {urlsplit(url).netloc}\r\n{more}content-length: {len(content)}\r\n\r\n"
+    return head.encode() + content
+
+
 def sent(
     url: str, content: bytes, path: str = "/v1/chat/completions", method: str = "POST", **headers: str
 ) -> socket.socket:
     """A request on a socket that the test then holds."""
     line = dial(url)
-    more = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-    line.sendall(f"{method} {path} HTTP/1.1\r\nhost: {urlsplit(url).netloc}\r\n{more}".encode())
-    line.sendall(f"content-length: {len(content)}\r\n\r\n".encode() + content)
+    line.sendall(build_request(url, content, path, method, **headers))
     return line
 
 

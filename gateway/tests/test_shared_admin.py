@@ -133,6 +133,29 @@ def test_machines_start_and_serve_without_the_store_as_they_were(
         assert eventually(lambda: all("more" in gateway.live.snapshot.experts for gateway in found.gateways))
 
 
+def test_a_machine_that_heard_of_a_change_and_could_not_read_it_reads_it_later(
+    tmp_path: Path, store: RedisProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store tells the number of the change, and is too slow for its content, or ends just then."""
+    import redis
+
+    extra = {"name": "extra", "upstream": {"base_url": "http://127.0.0.1:1/v1"}}
+    failed: list[Any] = []
+
+    def read(client: Any, name: str, *what: Any) -> Any:
+        if name.endswith(":state.json") and client not in failed:
+            failed.append(client)
+            raise redis.exceptions.TimeoutError("Timeout reading from socket")
+        return read_hash(client, name, *what)
+
+    read_hash = redis.Redis.hmget
+    with administered(tmp_path, store, monkeypatch) as found:
+        monkeypatch.setattr(redis.Redis, "hmget", read)
+        assert found.ask(0, extra, "/admin/experts", **ROOT).status == 201
+        assert eventually(lambda: all("extra" in gateway.live.snapshot.experts for gateway in found.gateways))
+        assert len(failed) >= 2  # the machine that made the change need not read it
+
+
 def test_two_machines_that_change_at_once_lose_nothing(
     tmp_path: Path, store: RedisProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:

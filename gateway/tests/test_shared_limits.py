@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import itertools
 import json
 import os
 import signal
@@ -21,6 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 import tiny
 from ir3de_gateway.config.experts import ExpertConfig
@@ -30,7 +32,7 @@ from ir3de_gateway.experts.expert import create_expert
 from ir3de_gateway.store import numbers as tables
 from ir3de_gateway.store.numbers import WorkerTable
 from ir3de_gateway.store.workers import VARIABLE
-from raw_sockets import ask, chat, eventually, sent
+from raw_sockets import ask, build_request, chat, dial, eventually, receive
 from running_gateway import QUESTIONS, Upstream, config_for, failing, served, small_router
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="workers share no table on Windows")
@@ -274,23 +276,35 @@ class Crowd:
     """An expert that counts who is with it at once, and holds everybody until `open` is set."""
 
     def __init__(self) -> None:
-        self.came, self.here, self.most, self.open = 0, 0, 0, threading.Event()
+        self.came, self.most, self.open = 0, 0, threading.Event()
+        self.guests: set[Request] = set()
+
+    @property
+    def here(self) -> int:
+        return len(self.guests)
 
     async def answer(self, request: Request, asked: dict[str, Any]) -> Response:
         self.came += 1
-        self.here += 1
+        self.guests.add(request)
         self.most = max(self.most, self.here)
 
         async def events() -> AsyncIterator[bytes]:
-            try:
-                while not self.open.is_set():
-                    yield b": wait\n\n"
-                    await asyncio.sleep(0.01)
-                yield b"data: [DONE]\n\n"
-            finally:
-                self.here -= 1
+            while not self.open.is_set():
+                yield b": wait\n\n"
+                await asyncio.sleep(0.01)
+            yield b"data: [DONE]\n\n"
+            self.guests.discard(request)  # before the answer ends: only then may the next one come
 
-        return StreamingResponse(events(), media_type="text/event-stream")
+        crowd = self
+
+        class Visit(StreamingResponse):
+            async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+                try:
+                    await super().__call__(scope, receive, send)
+                finally:  # a client may have hung up, even before the first event
+                    crowd.guests.discard(request)
+
+        return Visit(events(), media_type="text/event-stream")
 
 
 @contextmanager
@@ -324,6 +338,34 @@ def count_connections(pid: int, url: str, *, to: bool) -> int:
     return sum(line[1 + to].endswith(port) and line[3] == "01" and f"socket:[{line[9]}]" in sockets for line in lines)
 
 
+def send_to_both(parent: int, url: str, body: bytes, each: int) -> dict[int, list[socket.socket]]:
+    """So many requests to each of the two workers, by their processes. The system chooses who gets a connection."""
+    lines: dict[int, list[socket.socket]] = {}
+
+    def are_sent() -> bool:
+        if len(pids := list_workers(parent)) < 2:
+            return False
+        line = dial(url)
+        own = f"http://127.0.0.1:{line.getsockname()[1]}"
+        taken: list[int] = []
+
+        def is_taken() -> bool:
+            taken[:] = [pid for pid in pids if count_connections(pid, own, to=True)]
+            return bool(taken)
+
+        assert eventually(is_taken)
+        mine = lines.setdefault(taken[0], [])
+        if len(mine) == each:
+            line.close()
+        else:
+            line.sendall(build_request(url, body))
+            mine.append(line)
+        return [len(sent) for sent in lines.values()] == [each, each]
+
+    assert eventually(are_sent)
+    return lines
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 @pytest.mark.nightly
@@ -333,24 +375,27 @@ def test_two_workers_have_one_limit_and_a_killed_one_s_places_come_back(tmp_path
     concurrency = {"limit": 3, "queue": 100, "wait": 60}
     with two_workers(tmp_path, upstream, concurrency=concurrency) as (url, parent):
         body = json.dumps(chat(QUESTIONS["law"], "law", stream=True)).encode()
-        lines: list[socket.socket] = []
-
-        def are_both_busy() -> bool:
-            lines.append(sent(url, body))
-            clients = [count_connections(pid, url, to=False) for pid in list_workers(parent)]
-            return len(clients) == 2 and min(clients) >= 4 and len(lines) >= 20
-
-        assert eventually(are_both_busy)
+        lines = send_to_both(parent, url, body, 10)  # each could fill all places, and few enough for the queue
         assert eventually(lambda: crowd.here == 3)
-        held = {pid: count_connections(pid, upstream.url, to=True) for pid in list_workers(parent)}
+        held = {pid: count_connections(pid, upstream.url, to=True) for pid in lines}
+        assert sum(held.values()) == crowd.came == crowd.most == 3
         killed = max(held, key=lambda pid: held[pid])
+        other = next(pid for pid in lines if pid != killed)
         os.kill(killed, signal.SIGKILL)
-        assert eventually(lambda: crowd.came == 3 + held[killed])  # to those that wait in the other
+        # to those that wait in the other; they may come before the expert sees that the dead have left
+        assert eventually(lambda: crowd.came >= 3 + held[killed] and crowd.here <= 3)
+        assert (crowd.came, crowd.here) == (3 + held[killed], 3)
+        crowd.most = 3
         crowd.open.set()
-        for line in lines:
-            line.close()
+        for line in lines[other]:
+            content = b""
+            while b"[DONE]" not in content:
+                content += receive(line)
         assert eventually(lambda: crowd.here == 0)
         assert [ask(url, body).status for _ in range(4)] == [200] * 4
+        assert crowd.came == 3 + held[killed] + (10 - held[other] - held[killed]) + 4
+        for line in itertools.chain(*lines.values()):
+            line.close()
     assert crowd.most == 3
 
 

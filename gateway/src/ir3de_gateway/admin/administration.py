@@ -308,10 +308,12 @@ class Administration:
                 note_version(self.folder, self.current)
 
     def _read_changes(self, stop: threading.Event | None = None) -> AdminState:
-        now, stamp = self.current, self.folder.stamp()
-        if stamp == now.stamp:
+        now = self.current
+        if self.folder.stamp() == now.stamp:
             return now
-        state = self.folder.read()
+        state, stamp = self.folder.read_stamped()
+        if stamp == now.stamp:  # the store did not give the state that it told of
+            return now
         base = now.base if state.reloads == now.state.reloads else self._reread()
         return replace(open_admin_state(base, state, self.folder, now, stop), stamp=stamp).put_in_force()
 
@@ -339,10 +341,11 @@ def open_admin_state(
 
     Without a state, as at the start, the folder's is read, and its audit log completed.
     """
-    stamp = folder.stamp()
-    if state is None:
+    if state is not None:
+        stamp = folder.stamp()
+    else:
         folder.prepare()
-        state = folder.read()
+        state, stamp = folder.read_stamped()
         if state.last:
             with suppress(ArtifactError), folder.lock(CHANGE_WAIT_S):  # else before the next change
                 folder.complete_audit(state)

@@ -190,6 +190,12 @@ class SharedStateFolder(StateFolder):
             self._download(state.router.path)
         return state
 
+    def read_stamped(self) -> tuple[State, object]:
+        """The state, and the number of the copy that is here: the store may end after it told of a later one."""
+        state = self.read()
+        self._stamp = self._numbers.get(STATE)
+        return state, self._stamp
+
     # routers ----------------------------------------------------------------------------------------------------
 
     def keep_router(self, source: Path, digest: str, base: str = "") -> RouterChoice:

@@ -204,6 +204,11 @@ class StateFolder:
         except (KeyError, ValueError) as error:
             raise ArtifactError(f"{path} is damaged: {error!r}. Put a copy of it back, or delete it") from error
 
+    def read_stamped(self) -> tuple[State, object]:
+        """The state, and a stamp that is not newer than it: a change that comes meanwhile is seen later."""
+        stamp = self.stamp()
+        return self.read(), stamp
+
     def write(self, state: State, line: Mapping[str, Any]) -> State:
         """Write the state, with the audit line of its last change, in one step."""
         changes = state.changes + 1
