@@ -106,3 +106,22 @@ def test_of_routers_that_were_refused_only_the_last_one_stays_and_it_replaces_th
     fsspec.filesystem("memory").store.clear()
     with following(folder, address) as client:
         assert digest(client) == version
+
+
+def test_a_candidate_at_the_address_of_the_live_router_keeps_its_own_copy(
+    folder: Path,  # noqa: F811
+    address: str,  # noqa: F811
+) -> None:
+    changes = {"routing": {"candidate": {"router": address}}, "feedback": {"folder": str(folder)}}
+    values = config(folder, router={"path": address, "follow": 3_600, "versions": 0}, **changes)
+    publish(folder, address, fit([]))
+    with admin(values) as client:
+        tried = digest(client)
+        publish(folder, address, fit(["Why?"]))
+        assert client.put("/admin/router", json={"path": address}).status_code == 200
+        live = digest(client)
+        assert live != tried and client.get("/admin/candidate").json()["digest"] == tried
+        assert count_fetched(folder) == 2
+    fsspec.filesystem("memory").store.clear()
+    with admin(values) as client:
+        assert digest(client) == live and client.get("/admin/candidate").json()["digest"] == tried

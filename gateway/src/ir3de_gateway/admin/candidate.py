@@ -53,7 +53,7 @@ def attach_candidate(
         return now
     trial = None if before is None else before.trial
     if trial is None or trial.follower.location != wanted.router:
-        follower = RouterFollower(wanted.router, folder.cache_for(wanted.router))
+        follower = RouterFollower(wanted.router, folder.cache_for(wanted.router, is_candidate=True))
         try:
             trial = CandidateRouter(follower, follower.load(budget))
         except IR3DEError as error:

@@ -260,9 +260,13 @@ class StateFolder:
         made.rename(folder)
         return choice
 
-    def cache_for(self, location: str) -> Path:
-        """The folder for what is fetched and mapped of the router at a location."""
-        return self.path / CACHE / hashlib.sha256(location.encode()).hexdigest()[:16]
+    def cache_for(self, location: str, *, is_candidate: bool = False) -> Path:
+        """The folder for what is fetched and mapped of the router at a location.
+
+        A candidate has its own: the live router may come from the same location, and be another one.
+        """
+        name = hashlib.sha256(location.encode()).hexdigest()[:16]
+        return self.path / CACHE / (f"candidate-{name}" if is_candidate else name)
 
     def drop_routers(self, state: State, base: Config, kept: Collection[str] = ()) -> None:
         """Remove routers that no longer serve, but those `kept`, and what a crash left.
@@ -271,7 +275,7 @@ class StateFolder:
         """
         in_use = {self.cache_for(config.router.path) for config in (base, state.apply_to(base, self.path))}
         if base.routing.candidate is not None:
-            in_use.add(self.cache_for(base.routing.candidate.router))
+            in_use.add(self.cache_for(base.routing.candidate.router, is_candidate=True))
         for cache in (self.path / CACHE).glob("*"):
             if cache not in in_use:
                 shutil.rmtree(cache, ignore_errors=True)
