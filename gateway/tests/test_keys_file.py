@@ -16,9 +16,9 @@ import pytest
 from client_keys import bearer, key, write_keys
 from ir3de.errors import InputError
 from ir3de_gateway.config.document import Server
-from ir3de_gateway.keys.key_changes import NO_CHANGES
+from ir3de_gateway.keys.key_changes import NO_CHANGES, KeyChanges
 from ir3de_gateway.keys.keys_file import KeyEntry, KeysFile, read_keys_file
-from ir3de_gateway.keys.registry import KeyRegistry
+from ir3de_gateway.keys.registry import KeyRegistry, read_keys_in_force
 from ir3de_gateway.store.workers import create_worker_folder
 from ir3de_gateway.validation import check_usage
 from raw_sockets import ask, chat, eventually
@@ -251,3 +251,55 @@ def test_a_problem_that_comes_back_is_told_again_once(tmp_path: Path, caplog: py
             for worker in workers:
                 worker.check()
     assert [message.partition(" ")[0] for message in caplog.messages] == ["no", "loaded"] * 2
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Windows has no permission to read in a file's mode")
+def test_a_file_that_becomes_readable_by_its_permissions_alone_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    read_bytes = Path.read_bytes
+
+    def refuse(path: Path) -> bytes:  # as the system does, but for root, too
+        if not path.stat().st_mode & 0o400:
+            raise PermissionError(13, "Permission denied", str(path))
+        return read_bytes(path)
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    file = write_keys(tmp_path / "keys.yaml", key("ada"))
+    keys = KeyRegistry(Server(keys_file=str(file)))
+    os.utime(write_keys(file, key("bea")), (0, 0))  # it has settled
+    file.chmod(0)
+    for _ in range(3):
+        keys.check()
+    assert keys.problem is not None and "Permission denied" in keys.problem
+    assert [key.name for key in keys.list_all()] == ["ada"]
+    assert caplog.text.count("The keys stay as they were") == 1
+    file.chmod(0o600)
+    keys.check()
+    assert keys.problem is None and [key.name for key in keys.list_all()] == ["bea"]
+
+
+def test_a_worker_that_starts_later_finds_the_keys_in_force_and_none_that_were_refused(tmp_path: Path) -> None:
+    file = write_keys(tmp_path / "keys.yaml", key("ada"))
+    server, changes = Server(keys_file=str(file)), NO_CHANGES.with_key(KeyEntry(name="eve", hash=key("bea")["hash"]))
+
+    def start_another(changes: KeyChanges) -> tuple[list[str], str]:
+        read_keys_in_force(file)  # as a gateway does first, before it knows the changes
+        keys = KeyRegistry(server, changes=changes)
+        return [key.name for key in keys.list_all()], keys.problem or ""
+
+    with create_worker_folder():
+        keys = KeyRegistry(server, changes=changes)
+        write_keys(file, key("bea"))
+        keys.check()
+        assert keys.problem is not None
+        assert start_another(changes) == (["ada", "eve"], keys.problem)
+        file.write_text("keys: [{name: bea}]")
+        names, problem = start_another(changes)
+        assert names == ["ada", "eve"] and "needs either hash or key_env" in problem
+        write_keys(file, key("bea"))
+        keys.set_changes(NO_CHANGES)
+        keys.check()
+        assert keys.problem is None
+        file.write_text("keys: [{name: bea}]")
+        assert start_another(NO_CHANGES)[0] == ["bea"]

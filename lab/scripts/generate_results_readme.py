@@ -42,6 +42,7 @@ from pages import MARK
 ROOT = Path(__file__).parents[2]
 FIGURES = "docs/images/experiments"
 ANSWERS, HELD_OUT = "answers", "held_out"
+SAME_SOURCES = {"e6437441c79f5afb": "15a7d61c76fa"}  # of files whose commit was never published: one that has them
 OPEN = (  # the others are folded away
     "main", "needs", "spending", "beside", "truncated-authors", "reference", "drawn", "reachable", "dynamic",
     "decentralised",
@@ -249,8 +250,11 @@ def _told(results: Results) -> Iterator[str]:
     """How the outcomes were made, as the raw file says it."""
     about: dict[str, Any] = dict(results.matrix.about)
     if command := about.get("command"):
-        commit = about.get("commit")
-        yield f"The outcomes were made by `{command}`{f' at commit `{commit}`' if commit else ''}.\n"
+        commit, same = about.get("commit"), SAME_SOURCES.get(about.get("sources", ""))
+        where = f" at commit `{commit}`" if commit else ""
+        if same is not None:  # the commit that is named was never published
+            where += f", which is not in this repository; commit `{same}` has the same sources"
+        yield f"The outcomes were made by `{command}`{where}.\n"
     hardware = [str(about[name]) for name in ("accelerator", "processor") if about.get(name)]
     hardware += [f"{about['cores']} cores"] if about.get("cores") else []
     versions = [f"{name} {about[name]}" for name in ("ir3de", "python", "torch", "numpy") if about.get(name)]

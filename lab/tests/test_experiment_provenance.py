@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from generate_results_readme import SAME_SOURCES
 from ir3de_lab import files
 from ir3de_lab.experiments import provenance
 
@@ -43,6 +45,20 @@ def test_the_commit_that_a_file_names_has_the_sources_that_ran() -> None:
         about = files.read_json(path, kind="ir3de.choices", version=1)["about"]
         if "sources" in about and (own := provenance.digest_commit(about["commit"], ROOT)) is not None:
             assert about["sources"] == own, path
+
+
+def test_where_a_commit_is_gone_another_one_has_its_sources() -> None:
+    made = [json.loads(path.read_text("utf-8")) for path in sorted((ROOT / "results").rglob("*.json"))]
+    told = [one.get("about") or one.get("circumstances") or {} for one in made if isinstance(one, dict)]
+    named = {about["commit"]: about["sources"] for about in told if about.get("commit") and about.get("sources")}
+    assert named
+    for sources, same in SAME_SOURCES.items():
+        if (own := provenance.digest_commit(same, ROOT)) is None:
+            pytest.skip("no checkout with all commits")
+        assert own == sources
+    found = {commit: provenance.digest_commit(commit, ROOT) for commit in named}
+    assert not [commit for commit, own in found.items() if own not in (named[commit], None)]
+    assert not [commit for commit, own in found.items() if own is None and named[commit] not in SAME_SOURCES]
 
 
 def test_every_encoder_that_was_trained_says_how() -> None:

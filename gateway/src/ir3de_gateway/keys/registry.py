@@ -15,7 +15,7 @@ from pathlib import Path
 from time import time
 from typing import Any, Literal
 
-from ir3de.errors import InputError, IR3DEError
+from ir3de.errors import ArtifactError, InputError, IR3DEError
 from ir3de.serving import stamp
 from ir3de_gateway.config.document import Server
 from ir3de_gateway.config.experts import read_variable
@@ -69,8 +69,10 @@ class KeyRegistry:
         self._tried_with = changes  # the changes of /admin when that file was read
         self._file, self._changes, self._lock = KeysFile(keys=()), changes, threading.Lock()
         if self.path is not None:
-            self._file, self.problem = read_keys_in_force(self.path)
+            self._file, self.problem = read_keys_in_force(self.path, changes)
             self._by_hash = self._index(self._file, changes)
+            if self.problem is None:
+                _share(self._file)
 
     @property
     def file(self) -> KeysFile:
@@ -112,23 +114,26 @@ class KeyRegistry:
     def check(self) -> None:
         """Read the keys file again if it has changed. An invalid file is logged once, and the keys stay as they are.
 
-        One that was refused is also read again after a change of /admin, which it may fit by now.
+        One that was refused is also read again after a change of /admin, which it may fit by now. One that could not
+        be read is tried again at each check.
         """
         if self.path is None:
             return
         changes, found = self._changes, stamp(self.path)
         if found == self._stamp and (self.problem is None or changes is self._tried_with):
             return
-        problem, read = None, None
+        problem, read, is_readable = None, None, True
         try:
-            read = _read_and_share(self.path)
+            read = read_keys_file(self.path)
         except IR3DEError as error:
-            problem = str(error)
+            problem, is_readable = str(error), not isinstance(error, ArtifactError)
         if stamp(self.path) != found:  # it is being written: the next check reads it whole
             return
-        # until it has settled, a change may leave no trace in the file's time
-        self._stamp, self._tried_with = found if _has_settled(self.path) else "", changes
+        # until it has settled, a change may leave no trace in the file's time; one of its permissions never does
+        self._stamp, self._tried_with = found if is_readable and _has_settled(self.path) else "", changes
         file, problem, is_known = self._put_in_force(read, problem)
+        if problem is None:
+            _share(file)
         if is_known:
             return
         if problem is not None:
@@ -184,13 +189,16 @@ class KeyRegistry:
         )
 
 
-def read_keys_in_force(path: Path) -> tuple[KeysFile, str | None]:
+def read_keys_in_force(path: Path, changes: KeyChanges = NO_CHANGES) -> tuple[KeysFile, str | None]:
     """The keys file; if it is invalid, the one that other workers have in force, and the problem of the new one.
 
-    A worker may have to replace one that died while the file is invalid.
+    A file that does not fit the changes of /admin is invalid, too. A worker may have to replace one that died while the
+    file is invalid.
     """
     try:
-        return _read_and_share(path), None
+        found = read_keys_file(path)
+        changes.apply_to(found)
+        return found, None
     except IR3DEError as error:
         folder = get_worker_folder()
         with suppress(sqlite3.Error, OSError):
@@ -202,16 +210,15 @@ def read_keys_in_force(path: Path) -> tuple[KeysFile, str | None]:
         raise
 
 
-def _read_and_share(path: Path) -> KeysFile:
-    """The keys file. Workers that start later find a copy of it in the notes."""
-    found, folder = read_keys_file(path), get_worker_folder()
+def _share(file: KeysFile) -> None:
+    """Write a keys file that is in force into the notes, for workers that start later."""
+    folder = get_worker_folder()
     if folder is not None:
         try:
             with closing(WorkerNotes(folder)) as notes:
-                notes.write(_SHARED_NOTE, found.model_dump_json(exclude_defaults=True))
+                notes.write(_SHARED_NOTE, file.model_dump_json(exclude_defaults=True))
         except (sqlite3.Error, OSError) as error:
             _log.warning("workers that start later cannot find the keys: %s", error)
-    return found
 
 
 def _has_settled(path: Path) -> bool:
