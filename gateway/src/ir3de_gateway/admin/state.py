@@ -232,7 +232,8 @@ class StateFolder:
     def keep_router(self, source: Path, digest: str, base: str = "") -> RouterChoice:
         """A copy of a router in this folder. Its files have links where that is possible: they are never overwritten.
 
-        `ArtifactError` if `source` holds another router by now, or a damaged one.
+        A router that was fetched for serving lacks the statistics, and so does its copy. `ArtifactError` if `source`
+        holds another router by now, or a damaged one.
         """
         name = f"router-{digest[:16]}"
         if source == self.path / name:
@@ -243,7 +244,7 @@ class StateFolder:
             names = [file.name for file in found.files if file.state == "ok"]
             for name in (*names, LEDGER, LEARNING):
                 _copy(source / name, made / name)
-            if not found.whole or read_header(made)["sha256"] != digest:
+            if not found.routes or read_header(made)["sha256"] != digest:
                 raise ArtifactError(f"{source} holds another router than the one that was loaded, or a damaged one")
         except OSError as error:
             raise ArtifactError(f"the router cannot be kept in {self.path}: {error.strerror or error}") from error
@@ -253,7 +254,9 @@ class StateFolder:
         """Give a new router its name, by its digest."""
         choice = RouterChoice(f"router-{str(read_header(made)['sha256'])[:16]}", own=True, base=base)
         folder = self.path / choice.path
-        if holds_router(folder) and inspect_router(folder).whole:  # the same router existed before, and may be serving
+        there = inspect_router(folder) if holds_router(folder) else None
+        # the same router existed before, and may be serving
+        if there is not None and (there.whole or (there.routes and not inspect_router(made).whole)):
             shutil.rmtree(made)
             return choice
         shutil.rmtree(folder, ignore_errors=True)
