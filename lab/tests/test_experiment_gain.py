@@ -154,6 +154,7 @@ def test_rivals_are_those_that_were_chosen_without_the_test_items() -> None:
     assert list(gain.list_rivals(given)) == ["naive Bayes", "IR3DE, chosen k=1 (authors' code)", "kNN, chosen k=5"]
 
 
+@pytest.mark.nightly
 def test_a_resample_draws_seeds_items_and_draws() -> None:
     """The spread of a score is that of seeds, of items and of draws, each by itself where the others are constant."""
     ones, zeros = np.ones((2 * EACH, DRAWS)), np.zeros((2 * EACH, DRAWS))
