@@ -189,6 +189,7 @@ def test_groups_of_a_domain_count_alike() -> None:
     assert np.isfinite(drawn).all() and drawn.min() == 0 and drawn.max() == 100
 
 
+@pytest.mark.nightly
 def test_the_command_tells_the_verdicts_and_keeps_the_figures(tmp_path: Path) -> None:
     write_seeds(tmp_path / "results", [draw(WELL, BADLY, 0.4, seed) for seed in range(2)])
     saved = tmp_path / "gain.json"

@@ -81,6 +81,7 @@ def test_among_equals_the_own_expert_is_chosen_then_the_first() -> None:
     assert reach(only_others, np.array([0]))[0] == 1.0
 
 
+@pytest.mark.nightly
 def test_the_tables_show_it_beside_the_oracle(tmp_path: Path) -> None:
     points = draw_luck(3)
     points[ITEMS:] = points[ITEMS:, :, :1]  # math is not drawn: the same answer every time

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import ir3de
+import tiny
 from ir3de.corpora import examples
 from ir3de.encoders import Encoder, shared
 from ir3de.encoders.installing import install
@@ -259,7 +260,7 @@ def test_a_serving_copy_has_the_head_and_no_vectors(router: ir3de.Router, tmp_pa
 
 
 def test_a_router_without_an_encoder_is_as_before(tmp_path: Path) -> None:
-    plain = ir3de.Router.fit(PROMPTS, scorer=Blend())
+    plain = ir3de.Router.fit(PROMPTS, scorer=Blend(), embedding=tiny.embedding())
     plain.save(tmp_path / "plain")
     header = json.loads((tmp_path / "plain" / "router.json").read_text())
     assert "opinion" not in header and not any("vectors" in expert for expert in header["experts"])
