@@ -134,7 +134,6 @@ def chat(text: str, **more: Any) -> dict[str, Any]:
     return {"model": "auto", "messages": [{"role": "user", "content": text}], **more}
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("expert", QUESTIONS)
 @pytest.mark.parametrize("stream", [False, True])
 def test_each_prompt_reaches_the_model_group_of_its_expert(proxy: Proxy, expert: str, stream: bool) -> None:
@@ -144,7 +143,6 @@ def test_each_prompt_reaches_the_model_group_of_its_expert(proxy: Proxy, expert:
     assert headers["x-ir3de-model"] == {"law": "llama-law-8b"}.get(expert, expert)
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("path", "values"),
     [
@@ -159,7 +157,6 @@ def test_every_api_is_read(proxy: Proxy, path: str, values: dict[str, Any]) -> N
     assert headers["x-ir3de-expert"] == "maths" and proxy.upstream.asked[-1] == "maths"
 
 
-@pytest.mark.nightly
 def test_follow_up_and_tool_loop_stay(proxy: Proxy) -> None:
     call = {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     messages = [
@@ -170,13 +167,11 @@ def test_follow_up_and_tool_loop_stay(proxy: Proxy) -> None:
     assert proxy.ask({"model": "auto", "messages": messages})[1]["x-ir3de-expert"] == "cooking"
 
 
-@pytest.mark.nightly
 def test_named_model_groups_pass_untouched(proxy: Proxy) -> None:
     status, headers, _ = proxy.ask({**chat(QUESTIONS["maths"]), "model": "cooking"})
     assert status == 200 and proxy.upstream.asked[-1] == "cooking" and "x-ir3de-expert" not in headers
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("stream", [False, True])
 def test_journal_has_what_was_routed_and_takes_feedback(proxy: Proxy, stream: bool, tmp_path: Path) -> None:
     text = f"{QUESTIONS['law']} {'In a stream.' if stream else ''}".strip()
@@ -205,13 +200,11 @@ def wait_for(find: Callable[[], TrafficRecord | None]) -> TrafficRecord:
     raise AssertionError("the request is not in the journal")
 
 
-@pytest.mark.nightly
 def test_bad_request_names_the_field(proxy: Proxy) -> None:
     status, _, body = proxy.ask({"model": "auto", "messages": [{"role": "user", "content": 3}]})
     assert status == 400 and json.loads(body)["error"]["param"] == "messages[0].content"
 
 
-@pytest.mark.nightly
 def test_official_clients_need_no_change(proxy: Proxy) -> None:
     openai = pytest.importorskip("openai")
     with openai.OpenAI(base_url=f"{proxy.url}/v1", api_key=KEY, max_retries=0) as client:
@@ -225,7 +218,6 @@ def test_official_clients_need_no_change(proxy: Proxy) -> None:
         assert proxy.upstream.asked[-1] == "maths"
 
 
-@pytest.mark.nightly
 def test_OpenAI_s_client_keeps_its_tools_formats_and_errors(proxy: Proxy) -> None:
     openai = pytest.importorskip("openai")
     tool = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}
@@ -238,7 +230,6 @@ def test_OpenAI_s_client_keeps_its_tools_formats_and_errors(proxy: Proxy) -> Non
             client.chat.completions.create(model="no-such-group", messages=chat("x")["messages"])
 
 
-@pytest.mark.nightly
 def test_curl_streams(proxy: Proxy) -> None:
     if shutil.which("curl") is None:
         pytest.skip("needs curl")
@@ -249,7 +240,6 @@ def test_curl_streams(proxy: Proxy) -> None:
     assert "x-ir3de-expert: maths" in done and done.rstrip().endswith("data: [DONE]")
 
 
-@pytest.mark.nightly
 def test_LangChain_and_LlamaIndex_need_no_change(proxy: Proxy) -> None:
     langchain = pytest.importorskip("langchain_openai")
     httpx = pytest.importorskip("httpx")
@@ -265,7 +255,6 @@ def test_LangChain_and_LlamaIndex_need_no_change(proxy: Proxy) -> None:
     assert model.chat([core.ChatMessage(role="user", content=QUESTIONS["maths"])]).message.content == SAID
 
 
-@pytest.mark.nightly
 @pytest.mark.node
 @pytest.mark.skipif(not (MODULES / "openai").is_dir(), reason="needs node, and IR3DE_NODE_MODULES")
 def test_OpenAI_for_JavaScript_needs_no_change(proxy: Proxy, tmp_path: Path) -> None:
@@ -287,7 +276,6 @@ def test_OpenAI_for_JavaScript_needs_no_change(proxy: Proxy, tmp_path: Path) -> 
     assert done.stdout == f"law {SAID}\n{SAID}", done.stderr
 
 
-@pytest.mark.nightly
 def test_a_new_router_is_taken_while_the_proxy_serves(proxy: Proxy) -> None:
     """Within ten seconds of the next request."""
 
