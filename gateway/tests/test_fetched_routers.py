@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -14,9 +15,13 @@ from starlette.testclient import TestClient
 
 import tiny
 from admin_client import admin, config, error, folder, token  # noqa: F401
+from candidate_routers import other_router
 from ir3de import Router
 from ir3de.files.router_folder import read_header
+from ir3de.serving import holds_statistics
+from ir3de_gateway.admin.router_source import RouterFollower
 from raw_sockets import eventually
+from running_gateway import TEXTS
 from saved import edit
 from test_follow import address, upload  # noqa: F401
 
@@ -106,3 +111,73 @@ def test_of_routers_that_were_refused_only_the_last_one_stays_and_it_replaces_th
     fsspec.filesystem("memory").store.clear()
     with following(folder, address) as client:
         assert digest(client) == version
+
+
+def test_a_candidate_at_the_address_of_the_live_router_keeps_its_own_copy(
+    folder: Path,  # noqa: F811
+    address: str,  # noqa: F811
+) -> None:
+    changes = {"routing": {"candidate": {"router": address}}, "feedback": {"folder": str(folder)}}
+    values = config(folder, router={"path": address, "follow": 3_600, "versions": 0}, **changes)
+    publish(folder, address, fit([]))
+    with admin(values) as client:
+        tried = digest(client)
+        publish(folder, address, fit(["Why?"]))
+        assert client.put("/admin/router", json={"path": address}).status_code == 200
+        live = digest(client)
+        assert live != tried and client.get("/admin/candidate").json()["digest"] == tried
+        assert count_fetched(folder) == 2
+    fsspec.filesystem("memory").store.clear()
+    with admin(values) as client:
+        assert digest(client) == live and client.get("/admin/candidate").json()["digest"] == tried
+
+
+@pytest.mark.parametrize("serving", [False, True])
+def test_a_candidate_of_an_address_is_promoted_survives_a_restart_and_can_be_rolled_back(
+    folder: Path,  # noqa: F811
+    address: str,  # noqa: F811
+    serving: bool,
+) -> None:
+    changes = {"routing": {"candidate": {"router": address}}, "feedback": {"folder": str(folder)}}
+    values = config(folder, router={"path": str(folder / "router"), "versions": 5}, **changes)
+    upload(fit(["Why?"]).save(folder / "published", serving=serving), address)
+    with admin(values) as client:
+        before, tried = digest(client), client.get("/admin/candidate").json()["digest"]
+        made = client.post("/admin/candidate/promote", json={"why": "better"})
+        assert made.status_code == 200, made.text
+        assert digest(client) == tried != before
+        assert client.get("/admin/candidate").json()["state"] == "promoted"
+    fsspec.filesystem("memory").store.clear()
+    shutil.rmtree(folder / "state" / "cache")  # it serves from a copy of its own
+    with admin(config(folder, router={"path": str(folder / "router"), "versions": 5})) as client:
+        assert digest(client) == tried
+        for wanted in (before, tried):
+            assert client.post("/admin/router/rollback", json={}).status_code == 200
+            assert digest(client) == wanted
+        found = client.get("/admin/router").json()
+        assert not found["changeable"] and found["serving_copy"] == serving
+        status, message = error(client.post("/admin/experts", json={"name": "law", "texts": ["Sue!"], "merge": True}))
+        assert status == 409 and "can route, but not change" in message
+
+
+def test_everything_that_routing_needs_is_fetched(folder: Path, address: str) -> None:  # noqa: F811
+    saved = Router.fit(TEXTS).save(folder / "published")
+    subjects = read_header(saved)["membership"]["subjects"]["name"]
+    upload(saved, address)
+    found = RouterFollower(address, folder / "cache").load()
+    assert (found.folder / subjects).is_file() and not holds_statistics(found.folder, found.header)
+    assert found.router.route_batch(["Who must pay?"]) == Router.load(saved).route_batch(["Who must pay?"])
+
+
+def test_a_router_in_place_of_another_leaves_no_file_of_it(folder: Path) -> None:  # noqa: F811
+    Router.fit(TEXTS).save(folder / "published")
+    other_router().save(folder / "published")
+    assert len(list((folder / "published").glob("subjects-*"))) == 1
+
+
+def test_a_live_router_of_an_address_is_kept_as_a_version(folder: Path, address: str) -> None:  # noqa: F811
+    publish(folder, address, fit([]))
+    with admin(config(folder, router={"path": address, "follow": 3_600, "versions": 5})) as client:
+        before = digest(client)
+        assert client.put("/admin/router", json={"path": str(folder / "router")}).status_code == 200
+        assert client.post("/admin/router/rollback", json={}).json()["digest"] == digest(client) == before

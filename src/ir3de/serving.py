@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from ir3de.files.router_folder import (
         ROUTER_HEADER_FILE,
         holds_router,
+        holds_statistics,
         inspect_router,
         is_ours,
+        list_routing_parts,
         parse_header,
         read_expert_names,
         read_header,
@@ -59,8 +61,8 @@ else:
             "files.atomic": "count_cores find_kind",
             "files.database": "PAGE_BYTES WRITE_WAIT_S close_with open_database",
             "files.remote": "check_scheme get_scheme hide_secrets hide_user open_fsspec",
-            "files.router_folder": "ROUTER_HEADER_FILE holds_router inspect_router is_ours parse_header "
-            "read_expert_names read_header read_header_file stamp",
+            "files.router_folder": "ROUTER_HEADER_FILE holds_router holds_statistics inspect_router is_ours "
+            "list_routing_parts parse_header read_expert_names read_header read_header_file stamp",
             "files.streams": "limit_expansion",
             "fitting.loading": "load_described",
             "fitting.domains": "ScorerChoice",
@@ -82,8 +84,8 @@ __all__ = [
     "END_CHARS", "ENVELOPES", "MAX_TURN_CHARS", "MIN_PASTE_CHARS", "PAGE_BYTES", "ROUTER_HEADER_FILE", "SCORERS",
     "WRITE_WAIT_S", "Explanation", "MessageError", "ScorerChoice", "Turn", "TurnExplanation", "TurnReason",
     "build_type_error", "check_scheme", "close_with", "compile_envelopes", "count_cores", "export_lazily", "files",
-    "find_envelope_mark", "find_kind", "get_scheme", "hide_secrets", "hide_user", "holds_router", "inspect_router",
-    "is_ours", "limit_expansion", "load_described", "name_extra", "open_database", "open_fsspec", "parse_header",
-    "parse_message", "parse_messages", "read_expert_names", "read_header", "read_header_file", "shorten_turn",
-    "split_paste", "stamp", "write_variables",
+    "find_envelope_mark", "find_kind", "get_scheme", "hide_secrets", "hide_user", "holds_router",
+    "holds_statistics", "inspect_router", "is_ours", "limit_expansion", "list_routing_parts", "load_described",
+    "name_extra", "open_database", "open_fsspec", "parse_header", "parse_message", "parse_messages",
+    "read_expert_names", "read_header", "read_header_file", "shorten_turn", "split_paste", "stamp", "write_variables",
 ]  # fmt: skip

@@ -20,6 +20,7 @@ from ir3de.encoders.installing import install
 from ir3de.encoders.sources import find_source
 from ir3de.errors import ArtifactError, InputError, MismatchError
 from ir3de.evaluation.verification import verify
+from ir3de.files.router_folder import list_routing_parts, read_header
 from ir3de.fitting.second_opinion import _fit_sum, find_centroids
 from ir3de.policies import MAX_CERTAINTY, Policy
 from ir3de.routing.second_opinion import OpinionMembership, SecondOpinion, quantise, to_units
@@ -255,6 +256,8 @@ def test_a_serving_copy_has_the_head_and_no_vectors(router: ir3de.Router, tmp_pa
     assert served.route_batch(TEXTS) == router.route_batch(TEXTS)
     names = [path.name.split("-")[0] for path in (tmp_path / "served").iterdir()]
     assert "opinion" in names and "vectors" not in names
+    needed = [part["name"].split("-")[0] for part in list_routing_parts(read_header(tmp_path / "served"))]
+    assert sorted({*needed, "router.json"}) == sorted({*names})
     with pytest.raises(ArtifactError, match="serving copy"):
         served.remove("law")
 

@@ -39,7 +39,7 @@ from ir3de.files.tensors import Tensors, from_safetensors, map_tensors
 
 ROUTER_HEADER_FILE, LEDGER = "router.json", "ledger.jsonl"
 _KIND, _VERSION = "ir3de.router", 1
-_STEMS = "statistics|background|contribution|outcomes|gram|opinion|vectors|embedding|table|ballots|tokenizer"
+_STEMS = "statistics|background|contribution|outcomes|gram|opinion|vectors|embedding|table|subjects|ballots|tokenizer"
 _PART = rf"(?:{_STEMS})-[0-9a-f]{{16}}\.(?:safetensors|stats|json\.gz|tkz\.gz)"
 # complete, or left by a save that was interrupted
 _OURS = re.compile(rf"{_PART}|ledger\.jsonl|\.(?:{_PART}|ledger\.jsonl|router\.json)\.\w+\.part")
@@ -314,6 +314,15 @@ class RouterFiles:
         """Whether the router can be loaded from these files."""
         return all(file.state not in ("missing", "damaged") for file in self.files)
 
+    @property
+    def routes(self) -> bool:
+        """The same, or only files that changes need are missing, as where a router was fetched for serving."""
+        if self.whole:
+            return True
+        found = {file.name: file.state for file in self.files}
+        needed = [part["name"] for part in list_routing_parts(self.header)]
+        return "damaged" not in found.values() and all(found[name] == "ok" for name in needed)
+
     def tells_out_of_domain(self, threshold: float | None = None) -> bool:
         """Whether it calls any prompt out of domain; `threshold` is used instead of its own."""
         if member := self.header.get("membership"):
@@ -341,6 +350,22 @@ def inspect_router(path: str | Path) -> RouterFiles:
         for part in _list_parts(header)
     ]
     return RouterFiles(header, (own, *states))
+
+
+def list_routing_parts(header: Mapping[str, Any]) -> list[Part]:
+    """The files that routing needs, of those that a header names."""
+    parts: list[Part] = [header["table"], header["tokenizer"]["file"]]
+    parts += [part for part in ((header.get("membership") or {}).get("subjects"),) if part]
+    return parts + ([header["opinion"]["file"]] if "opinion" in header else [])
+
+
+def holds_statistics(folder: Path, header: Mapping[str, Any]) -> bool:
+    """Whether the statistics that changes need are there: not in a serving copy, nor where only routing was fetched."""
+    if header.get("serving"):
+        return False
+    by_outcomes = "outcomes" in header
+    parts = [header["outcomes"]["file"]] if by_outcomes else [expert["statistics"] for expert in header["experts"]]
+    return all((folder / part["name"]).is_file() for part in parts)
 
 
 def _list_parts(value: object) -> Iterator[Part]:

@@ -53,7 +53,7 @@ def attach_candidate(
         return now
     trial = None if before is None else before.trial
     if trial is None or trial.follower.location != wanted.router:
-        follower = RouterFollower(wanted.router, folder.cache_for(wanted.router))
+        follower = RouterFollower(wanted.router, folder.cache_for(wanted.router, is_candidate=True))
         try:
             trial = CandidateRouter(follower, follower.load(budget))
         except IR3DEError as error:
@@ -113,7 +113,7 @@ def find_rollback(folder: StateFolder, wanted: str, live: str) -> RouterVersion:
     version = find_version(folder, wanted, live)
     if version.digest == live:
         raise ApiError(409, f"version {version.number} serves already", "serves_already", "to")
-    if not is_kept(folder, version) or not inspect_router(folder.path / version.folder).whole:
+    if not is_kept(folder, version) or not inspect_router(folder.path / version.folder).routes:
         message = f"the router of version {version.number} is no longer kept, or damaged (router.versions keeps more)"
         raise ApiError(409, message, "version_gone", "to")
     return version

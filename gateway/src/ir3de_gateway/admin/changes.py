@@ -15,7 +15,7 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import Field
 
 from ir3de.errors import InputError, name_some
-from ir3de.serving import ScorerChoice, check_scheme, hide_user
+from ir3de.serving import ScorerChoice, check_scheme, hide_user, holds_statistics
 from ir3de_gateway.admin.fit_process import FitOrder, fit
 from ir3de_gateway.admin.router_source import LoadedRouter, RouterFollower, is_address
 from ir3de_gateway.admin.state import RouterChoice, State, StateFolder
@@ -227,7 +227,7 @@ def choose_router(given: RouterReplacement | None, now: AdminState, folder: Stat
 
 
 def check_changeable(now: AdminState, otherwise: str) -> None:
-    """Reject a change of the domains of a router at an address, or of a serving copy."""
+    """Reject a change of the domains of a router at an address, or of one that lacks its statistics."""
     path = now.follower.shown
     if is_address(path):
         raise ApiError(
@@ -236,11 +236,11 @@ def check_changeable(now: AdminState, otherwise: str) -> None:
             f"publish it again, or {otherwise}",
             "router_elsewhere",
         )
-    if now.loaded.header.get("serving"):
+    if not holds_statistics(now.loaded.folder, now.loaded.header):
         raise ApiError(
             409,
-            f"{path} is a serving copy: it can route, but not change. PUT /admin/router with the router that it was "
-            f"made from, or {otherwise}",
+            f"{path} is a serving copy, or came from an address without its statistics: it can route, but not change. "
+            f"PUT /admin/router with the router that it was made from, or {otherwise}",
             "serving_copy",
         )
 

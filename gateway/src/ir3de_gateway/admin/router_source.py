@@ -30,6 +30,7 @@ from ir3de.serving import (
     hide_secrets,
     hide_user,
     is_ours,
+    list_routing_parts,
     load_described,
     open_fsspec,
     parse_header,
@@ -49,7 +50,7 @@ _MAX_ATTEMPTS = 10  # to read a router that is replaced while it is read
 
 log = logging.getLogger("ir3de.gateway")
 
-_Part = dict[str, str]
+_Part = Mapping[str, str]
 
 
 class FetchError(ArtifactError):
@@ -181,10 +182,10 @@ class AddressSource(FolderSource):
             ) from error
         header = parse_header(content, Path(self._shown))
         try:
-            needed = [header["table"], header["tokenizer"]["file"]]
+            needed = list_routing_parts(header)
             useful = [part for part in (header["tokenizer"]["fast_file"],) if part]
             strange = [part["name"] for part in (*needed, *useful) if not is_ours(Path(part["name"]))]
-        except (KeyError, TypeError) as error:
+        except (AttributeError, KeyError, TypeError) as error:
             raise ArtifactError(f"{self._shown}/{ROUTER_HEADER_FILE} is damaged: {error!r}. Upload it again") from error
         if strange:
             raise ArtifactError(

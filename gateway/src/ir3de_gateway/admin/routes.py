@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ir3de.errors import IR3DEError
-from ir3de.serving import hide_user, read_header
+from ir3de.serving import hide_user, holds_statistics, read_header
 from ir3de_gateway.admin import changes
 from ir3de_gateway.admin.administration import Administration, Caller
 from ir3de_gateway.admin.changes import AdminState
@@ -154,7 +154,6 @@ def _describe_domain(now: AdminState, name: str, counted: dict[str, Any]) -> dic
 def describe_router(now: AdminState) -> dict[str, Any]:
     """The router that serves, and whether it is the configured one."""
     choice, header, path = now.state.router, now.loaded.header, now.follower.shown
-    serving = bool(header.get("serving"))
     return {
         "path": path,
         "digest": now.digest,
@@ -163,8 +162,8 @@ def describe_router(now: AdminState) -> dict[str, Any]:
         "default": now.router.default,
         "scorer": header.get("scorer"),
         "selector": header.get("selector"),
-        "changeable": not serving and not is_address(path),
-        "serving_copy": serving,
+        "changeable": not is_address(path) and holds_statistics(now.loaded.folder, header),
+        "serving_copy": bool(header.get("serving")),
         "configured": _describe_configured(now),
     }
 

@@ -237,7 +237,8 @@ class StateFolder:
     def keep_router(self, source: Path, digest: str, base: str = "") -> RouterChoice:
         """A copy of a router in this folder. Its files have links where that is possible: they are never overwritten.
 
-        `ArtifactError` if `source` holds another router by now, or a damaged one.
+        A router that was fetched for serving lacks the statistics, and so does its copy. `ArtifactError` if `source`
+        holds another router by now, or a damaged one.
         """
         name = f"router-{digest[:16]}"
         if source == self.path / name:
@@ -248,7 +249,7 @@ class StateFolder:
             names = [file.name for file in found.files if file.state == "ok"]
             for name in (*names, LEDGER, LEARNING):
                 _copy(source / name, made / name)
-            if not found.whole or read_header(made)["sha256"] != digest:
+            if not found.routes or read_header(made)["sha256"] != digest:
                 raise ArtifactError(f"{source} holds another router than the one that was loaded, or a damaged one")
         except OSError as error:
             raise ArtifactError(f"the router cannot be kept in {self.path}: {error.strerror or error}") from error
@@ -258,16 +259,22 @@ class StateFolder:
         """Give a new router its name, by its digest."""
         choice = RouterChoice(f"router-{str(read_header(made)['sha256'])[:16]}", own=True, base=base)
         folder = self.path / choice.path
-        if holds_router(folder) and inspect_router(folder).whole:  # the same router existed before, and may be serving
+        there = inspect_router(folder) if holds_router(folder) else None
+        # the same router existed before, and may be serving
+        if there is not None and (there.whole or (there.routes and not inspect_router(made).whole)):
             shutil.rmtree(made)
             return choice
         shutil.rmtree(folder, ignore_errors=True)
         made.rename(folder)
         return choice
 
-    def cache_for(self, location: str) -> Path:
-        """The folder for what is fetched and mapped of the router at a location."""
-        return self.path / CACHE / hashlib.sha256(location.encode()).hexdigest()[:16]
+    def cache_for(self, location: str, *, is_candidate: bool = False) -> Path:
+        """The folder for what is fetched and mapped of the router at a location.
+
+        A candidate has its own: the live router may come from the same location, and be another one.
+        """
+        name = hashlib.sha256(location.encode()).hexdigest()[:16]
+        return self.path / CACHE / (f"candidate-{name}" if is_candidate else name)
 
     def drop_routers(self, state: State, base: Config, kept: Collection[str] = ()) -> None:
         """Remove routers that no longer serve, but those `kept`, and what a crash left.
@@ -276,7 +283,7 @@ class StateFolder:
         """
         in_use = {self.cache_for(config.router.path) for config in (base, state.apply_to(base, self.path))}
         if base.routing.candidate is not None:
-            in_use.add(self.cache_for(base.routing.candidate.router))
+            in_use.add(self.cache_for(base.routing.candidate.router, is_candidate=True))
         for cache in (self.path / CACHE).glob("*"):
             if cache not in in_use:
                 shutil.rmtree(cache, ignore_errors=True)

@@ -19,7 +19,7 @@ from ir3de.errors import IR3DEError
 from ir3de.scorers import Blend, Posterior, PromptRidge, Scorer, TokenRidge
 from ir3de.selectors import AllTokens, Average, EntropyTopK, Selector
 from ir3de.serving import SCORERS as REGISTRY
-from ir3de.serving import read_header
+from ir3de.serving import holds_statistics, read_header
 from ir3de_gateway.admin.fit_process import FitFailed, FitOrder, fit
 from ir3de_gateway.admin.router_source import is_address
 from ir3de_gateway.api_errors import ApiError
@@ -136,7 +136,8 @@ def _holds_statistics(snapshot: Snapshot) -> bool:
     if snapshot.router.kind != "domains" or is_address(path):
         return False
     try:
-        return not read_header(Path(path).expanduser())["serving"]
+        folder = Path(path).expanduser()
+        return holds_statistics(folder, read_header(folder))
     except (IR3DEError, OSError):
         return False
 
