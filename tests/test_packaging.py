@@ -82,6 +82,7 @@ def test_the_sources_of_the_kernel_are_in_the_sdist_and_no_compiled_file(built: 
     assert not [name for name in names if name.endswith((".c", ".h", ".so", ".pyd"))]
 
 
+@pytest.mark.nightly
 @needs_compiler
 def test_the_wheel_of_a_platform_has_the_kernel_and_nothing_more(
     built: dict[str, builds.Distribution], tmp_path: Path
@@ -103,6 +104,7 @@ def print_engine(folder: Path) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.nightly
 def test_without_a_compiler_the_build_goes_on_and_numpy_computes(tmp_path: Path) -> None:
     """Where neither the compiler nor any other program is found."""
     done = subprocess.run(

@@ -86,6 +86,7 @@ def test_actionlint_finds_nothing_in_the_workflows(actionlint: list[str]) -> Non
     assert [line for line in done.stdout.splitlines() if not any(known in line for known in newer)] == []
 
 
+@pytest.mark.nightly
 @pytest.mark.node
 def test_actionlint_would_find_a_mistake(actionlint: list[str], tmp_path: Path) -> None:
     broken = tmp_path / "ci.yml"

@@ -28,6 +28,7 @@ def test_every_test_has_a_timeout(pytestconfig: pytest.Config) -> None:
     assert 0 < first < second <= 600
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_test_that_stands_still_fails_with_all_stacks_and_the_next_one_runs(tmp_path: Path) -> None:
     file = tmp_path / "test_still.py"

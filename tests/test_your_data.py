@@ -54,6 +54,7 @@ def test_the_page_shows_what_import_prints() -> None:
     assert [line.rstrip() for line in printed.splitlines()] == shown.splitlines()
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.usefixtures("plain_terminal")
 def test_commands_run_in_the_order_they_are_written(named_files: Path) -> None:
@@ -71,6 +72,7 @@ def test_commands_run_in_the_order_they_are_written(named_files: Path) -> None:
         assert run(*arguments, *quick, stdin=stdin).stdout
 
 
+@pytest.mark.nightly
 @pytest.mark.clients
 @pytest.mark.usefixtures("named_files")
 def test_the_python_of_the_page_runs() -> None:

@@ -120,6 +120,7 @@ def uploads(folder: Path) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.nightly
 def test_files_of_every_kind_give_the_same_router(folder: Path) -> None:
     expected = first_router()
     expected.add("history", HISTORY)

@@ -71,6 +71,7 @@ def test_two_workers_try_one_candidate_and_stop_it_together(tmp_path: Path) -> N
     assert log.count("was stopped: the candidate is worse") == 1
 
 
+@pytest.mark.nightly
 def test_a_candidate_that_cannot_be_loaded_leaves_all_as_it_was(tmp_path: Path) -> None:
     with served(Upstream().app()) as experts, two_workers(tmp_path, experts) as (address, pid):
         path = tmp_path / "ir3de.yaml"

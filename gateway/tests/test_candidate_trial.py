@@ -151,6 +151,7 @@ def test_an_expert_of_the_candidate_cannot_be_removed(tmp_path: Path) -> None:
         assert got.status == 422 and "the candidate" in got.error["message"] and tries(gateway)
 
 
+@pytest.mark.nightly
 def test_a_new_router_at_the_candidates_place_is_another_candidate(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -185,7 +186,10 @@ def test_a_new_candidate_is_tried_once_its_missing_expert_has_an_endpoint(
         assert state_of(gateway)["state"] == "trial"
 
 
-@pytest.mark.parametrize("way", ["the candidate is withdrawn", "another candidate is published"])
+@pytest.mark.parametrize(
+    "way",
+    ["the candidate is withdrawn", pytest.param("another candidate is published", marks=pytest.mark.nightly)],
+)
 def test_a_new_live_router_serves_once_the_candidate_that_needs_the_old_one_is_gone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, way: str
 ) -> None:

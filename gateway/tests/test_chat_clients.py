@@ -267,6 +267,7 @@ def test_logged_chats_are_routed_again_as_they_were_routed(tmp_path: Path) -> No
 # several workers, and another start -----------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_workers_agree_and_responses_are_continued_after_a_restart(tmp_path: Path) -> None:
     small_router().save(tmp_path / "router")

@@ -32,7 +32,9 @@ ROUTERS: dict[str, Callable[[], Router]] = {
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("kind", ROUTERS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.nightly if kind == "outcomes" else ()) for kind in ROUTERS]
+)
 def test_terminal_page_and_notebook_say_the_same(kind: str, chromium: Browser, tmp_path: Path) -> None:  # noqa: F811
     router = Router.load(ROUTERS[kind]().save(tmp_path / "router"))
     found = router.explain(PROMPT)

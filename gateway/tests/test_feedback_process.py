@@ -90,6 +90,7 @@ def _is_kept(score: float, found: list[float | None] | None) -> bool:
     return bool(found) and (score == 0.5 or found == [score])
 
 
+@pytest.mark.nightly
 def test_processes_that_start_together_make_one_journal(tmp_path: Path) -> None:
     code = "import sys; from ir3de.traffic import *; j = Journal.create(sys.argv[1]); "
     code += "j.append([TrafficRecord(sys.argv[2] + str(n), 1.0) for n in range(50)])"
@@ -99,6 +100,7 @@ def test_processes_that_start_together_make_one_journal(tmp_path: Path) -> None:
         assert journal.count() == 300
 
 
+@pytest.mark.nightly
 def test_a_signal_switches_feedback_on_and_off(tmp_path: Path) -> None:
     folder = tmp_path / "kept"
     with served(Upstream().app()) as experts, two_workers(tmp_path, experts) as (address, pid):

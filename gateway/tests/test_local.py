@@ -246,6 +246,7 @@ def test_the_demo_streams_and_says_what_it_does(running: Any) -> None:
     assert [line.split()[0] for line in said] == ["Model:", "Fitting", "Starting"]
 
 
+@pytest.mark.nightly
 @pytest.mark.local
 def test_the_demo_s_experts_serve_a_router_of_one_s_own(tmp_path: Path) -> None:
     Router.fit({"law": ["Is this contract void?"], "cooking": ["How do I boil an egg?"]}).save(tmp_path / "router")

@@ -227,6 +227,7 @@ def test_messages_that_nobody_reads_do_not_block_a_process_not_even_at_its_end()
         assert process.stderr is not None and b"WARNING xxx" in process.stderr.read()
 
 
+@pytest.mark.nightly
 def test_several_processes_do_not_mix_their_lines(tmp_path: Path) -> None:
     script = """
 import sys

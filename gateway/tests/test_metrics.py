@@ -202,6 +202,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_workers_answer_for_all_of_them_and_for_those_that_died(tmp_path: Path) -> None:
     def ask(worker: subprocess.Popen[str], line: str) -> str:

@@ -151,6 +151,7 @@ def choose(page: Browser, selector: str, scorer: str = "") -> None:
     page.until(lambda: page.run("return document.documentElement.dataset.ready") == text)
 
 
+@pytest.mark.nightly
 @browser_test
 def test_the_button_names_the_expert_that_answers_under_every_setting(page: Browser, gateway: Running) -> None:
     announced = []
@@ -292,6 +293,7 @@ def test_sending_streams_the_answer_of_the_expert_that_was_announced(page: Brows
     assert "Expertlaw" not in page.text("#answer-facts")
 
 
+@pytest.mark.nightly
 @browser_test
 def test_expected_scores_are_shown_as_scores(chromium: Browser, tmp_path: Path) -> None:
     outcome_router().save(tmp_path / "router")

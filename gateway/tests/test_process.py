@@ -63,7 +63,14 @@ def pack_much() -> bytes:
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are found as Linux shows them")
-@pytest.mark.parametrize("end", ["the client leaves", pytest.param("SIGTERM", marks=pytest.mark.slow), "SIGKILL"])
+@pytest.mark.parametrize(
+    "end",
+    [
+        "the client leaves",
+        pytest.param("SIGTERM", marks=pytest.mark.slow),
+        pytest.param("SIGKILL", marks=pytest.mark.nightly),
+    ],
+)
 def test_a_fit_ends_when_nobody_waits_for_it_any_more(folder: Path, end: str) -> None:  # noqa: F811
     file = {"name": "history.txt.gz", "content": base64.b64encode(pack_much()).decode()}
     body = json.dumps({"name": "history", "upstream": ENDPOINT, "file": file}).encode()

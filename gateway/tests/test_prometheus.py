@@ -80,6 +80,7 @@ def prometheus(folder: Path, target: str) -> Iterator[Callable[[str], Any]]:
         process.wait(30)
 
 
+@pytest.mark.nightly
 def test_every_panel_shows_something_and_every_alert_is_evaluated(tmp_path: Path) -> None:
     ended = threading.Event()
     with monitored_gateway(tmp_path) as gateway, prometheus(tmp_path, gateway.url) as ask:

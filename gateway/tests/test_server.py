@@ -140,7 +140,7 @@ def serving(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.nightly)])
 def test_a_stop_lets_requests_in_flight_end_and_no_new_ones_in(tmp_path: Path, workers: int) -> None:
     slow = Slow()
     with served(slow.app()) as upstream, serving(tmp_path, upstream, f"--workers={workers}") as gateway:
@@ -160,7 +160,7 @@ def test_a_stop_lets_requests_in_flight_end_and_no_new_ones_in(tmp_path: Path, w
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.nightly)])
 def test_the_second_interrupt_does_not_wait(tmp_path: Path, workers: int) -> None:
     slow = Slow()
     waiting = r"2 requests|the requests of (1 worker|2 workers)"
@@ -193,7 +193,7 @@ def check_given_up(whole: tuple[int, str], stream: tuple[int, str]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.nightly)])
 def test_clients_are_told_when_the_time_to_end_is_over(tmp_path: Path, workers: int) -> None:
     slow = Slow()
     with served(slow.app()) as upstream, serving(tmp_path, upstream, f"--workers={workers}", drain=0.5) as gateway:
@@ -223,7 +223,7 @@ def test_an_interrupt_without_requests_says_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.nightly)])
 def test_an_access_log_that_nobody_reads_stops_nothing(tmp_path: Path, workers: int) -> None:
     """A pipe holds some hundred lines."""
     with (
@@ -248,6 +248,7 @@ def find_workers(supervisor: int) -> set[int]:
     return {int(pid) for pid, command in commands if command.exists() and b"spawn_main" in command.read_bytes()}
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
 def test_workers_outlive_a_router_that_is_away_but_not_their_supervisor(tmp_path: Path) -> None:
@@ -347,7 +348,7 @@ def test_the_level_of_messages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.nightly), 2])
 def test_sighup_reads_the_file_and_names_what_only_a_restart_changes(tmp_path: Path, workers: int) -> None:
     with served(Upstream().app()) as upstream, serving(tmp_path, upstream, f"--workers={workers}") as gateway:
         assert gateway.process.stderr is not None

@@ -57,7 +57,7 @@ def admin(address: str, method: str, path: str, body: Any = None) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="signals")
-@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("workers", [pytest.param("1", marks=pytest.mark.nightly), "2"])
 def test_what_was_acknowledged_is_there_after_a_kill_and_a_restart(home: Path, tmp_path: Path, workers: str) -> None:
     with served(Upstream().app()) as experts:
         options = ["--router", str(tmp_path / "router"), "--workers", workers]

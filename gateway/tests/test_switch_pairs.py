@@ -109,6 +109,7 @@ def test_keys_breakers_fallbacks_and_names_come_first(tmp_path: Path, monkeypatc
             assert got.headers["x-ir3de-why"] == "instead of law"
 
 
+@pytest.mark.nightly
 def test_a_canary_weighs_by_its_own_router_and_nothing_that_stays_is_explored(tmp_path: Path) -> None:
     with trying(tmp_path, mode="canary", share=0.5, changes={"experts": PRICED}) as gateway:
         found = set()

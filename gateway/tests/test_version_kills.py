@@ -96,7 +96,7 @@ def config(tmp_path: Path) -> Config:
     return config_for("http://127.0.0.1:9", tmp_path / "router", routing=routing, state=str(tmp_path / "state"))
 
 
-@pytest.mark.parametrize("what", ["promote", "roll back"])
+@pytest.mark.parametrize("what", ["promote", pytest.param("roll back", marks=pytest.mark.nightly)])
 def test_a_kill_at_any_point_leaves_one_whole_router(tmp_path: Path, config: Config, what: str) -> None:
     begun, state = tmp_path / "begun", tmp_path / "state"
     prepared = open_administration(config, begun)

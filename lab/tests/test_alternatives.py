@@ -117,6 +117,7 @@ def test_abstentions_are_wrong_and_missing_answers_leave_their_set_out() -> None
     assert not list(tabulate(ALTERNATIVES[0], [regime], [None], []))
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize("router", ["ir3de", "scikit-learn, TF-IDF + logistic regression"])
 def test_a_file_answers_in_a_process_of_its_own(router: str, tmp_path: Path) -> None:
@@ -144,6 +145,7 @@ def test_files_that_use_a_router_know_nothing_of_the_laboratory() -> None:
             assert not any(name.startswith("ir3de_lab") for name in names), path
 
 
+@pytest.mark.nightly
 def test_an_environment_is_weighed_without_pip() -> None:
     found = weigh(Path(sys.executable))
     assert "numpy" in found.versions and "pip" not in found.versions

@@ -270,6 +270,7 @@ def test_bench_strong_weak(tmp_path: Path) -> None:
         strong_weak.measure(tmp_path)
 
 
+@pytest.mark.nightly
 def test_the_benchmark_finds_the_same_bits() -> None:
     figures = run_json("bench", "big", "--vocabulary", "600", "--width", "32")["figures"]
     assert figures[0]["raw"]["same_bits"]

@@ -213,6 +213,7 @@ def test_routers_of_others_say_what_they_lack(tmp_path: Path) -> None:
     assert [(row.accuracy, row.missing) for row in rows] == [(None, NOT_GIVEN)] * 2
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_router_of_others_answers_in_its_environment_once(tmp_path: Path) -> None:
     """TF-IDF is installed where the tests run; those with an encoder need environments of their own."""
@@ -260,6 +261,7 @@ def test_quick_reads_little_and_the_usual_size_everything(data: Path) -> None:
     assert set(short.train["law"]) < set(TRAIN["law"])
 
 
+@pytest.mark.nightly
 def test_the_command_prints_every_part_and_keeps_the_figures(
     data: Path, embedding: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -284,6 +286,7 @@ def test_the_command_prints_every_part_and_keeps_the_figures(
     assert kinds == [["test prompts", *REWORDINGS], ["test prompts", "other sources", *REWORDINGS]]
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forks")
 def test_the_figures_do_not_depend_on_the_number_of_processes(data: Path, embedding: Path) -> None:
     given = ["bench", "cold-start", "--data", data, "--quick", "--only", "limits", "--embedding", embedding]

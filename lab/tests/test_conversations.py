@@ -96,6 +96,7 @@ def test_chats_with_a_gateway_go_where_the_library_sends_them(tmp_path: Path) ->
     assert by_way["gateway"] == by_way["library"] != by_way["last message"]
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.usefixtures("plain_terminal")
 def test_the_command_measures_and_chooses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

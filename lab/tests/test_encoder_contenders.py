@@ -360,6 +360,7 @@ def test_a_run_that_was_stopped_goes_on_and_says_what_it_leaves_out(
     assert sorted((tmp_path / "vectors").glob("*-512-tokens/*.npz"))
 
 
+@pytest.mark.nightly
 @pytest.mark.torch
 def test_a_file_says_what_training_really_ran(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     on_cores(monkeypatch)

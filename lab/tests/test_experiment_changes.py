@@ -124,6 +124,7 @@ def test_each_step_leaves_the_experts_it_says(texts: Material) -> None:
     assert (written["retrained"], written["retrain_seconds"]) == ("naive Bayes", written["rivals"]["naive Bayes"])
 
 
+@pytest.mark.nightly
 def test_a_router_keeps_its_scorer_where_a_fit_would_choose_another(
     texts: Material, monkeypatch: pytest.MonkeyPatch
 ) -> None:

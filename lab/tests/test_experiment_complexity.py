@@ -69,6 +69,7 @@ def test_times_of_a_busy_machine_are_marked(tmp_path: Path) -> None:
     assert not table.rows[0].cells[1].text.endswith("²")  # a ratio within the run
 
 
+@pytest.mark.nightly
 def test_the_figure_has_a_panel_for_each_thing_that_was_measured(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     figure = growth(read(written(tmp_path)))

@@ -82,6 +82,7 @@ def test_draws_are_of_the_right_size_differ_and_come_again() -> None:
     assert all(set(found) <= set(TRAIN[d]) for d, found in first.items())
 
 
+@pytest.mark.nightly
 def test_every_draw_fits_every_router_and_larger_ones_than_there_are_prompts_are_not_drawn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

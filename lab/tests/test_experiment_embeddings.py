@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from experiment_files import LINEAR, chosen, random_matrix, write_results
 from ir3de.embedding import Embedding, Matrix
@@ -19,6 +20,7 @@ TRAIN = {
 }
 
 
+@pytest.mark.nightly
 def test_both_routers_are_fitted_on_the_embedding_that_is_named(tmp_path: Path) -> None:
     usual = Embedding.default()
     other = Embedding(usual.tokenizer, Matrix.plain(np.ascontiguousarray(usual.matrix[:, :16])), name="narrow")

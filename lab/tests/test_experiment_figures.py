@@ -32,6 +32,7 @@ def drawn(results: Results, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
+@pytest.mark.nightly
 def test_every_figure_is_drawn_both_ways(drawn: dict[str, bytes]) -> None:
     names = ("k", "modem", "prompts", "tokens", "strength", "training", "dynamic", "confusion-clm", "cost-clm")
     assert sorted(drawn) == sorted(f"{name}.{kind}" for name in names for kind in ("png", "svg"))
@@ -92,7 +93,9 @@ def test_settings_with_the_same_curves_share_a_panel(results: Results) -> None:
     assert figure is not None and len(figure.axes) == 1
 
 
-@pytest.mark.parametrize("name", ["routellm", "routerbench", "routerdc7"])
+@pytest.mark.parametrize(
+    "name", ["routellm", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("routerbench", "routerdc7"))]
+)
 def test_the_legend_of_money_stays_on_the_page_and_names_every_router_once(name: str) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 

@@ -154,6 +154,7 @@ def test_rivals_are_those_that_were_chosen_without_the_test_items() -> None:
     assert list(gain.list_rivals(given)) == ["naive Bayes", "IR3DE, chosen k=1 (authors' code)", "kNN, chosen k=5"]
 
 
+@pytest.mark.nightly
 def test_a_resample_draws_seeds_items_and_draws() -> None:
     """The spread of a score is that of seeds, of items and of draws, each by itself where the others are constant."""
     ones, zeros = np.ones((2 * EACH, DRAWS)), np.zeros((2 * EACH, DRAWS))
@@ -188,6 +189,7 @@ def test_groups_of_a_domain_count_alike() -> None:
     assert np.isfinite(drawn).all() and drawn.min() == 0 and drawn.max() == 100
 
 
+@pytest.mark.nightly
 def test_the_command_tells_the_verdicts_and_keeps_the_figures(tmp_path: Path) -> None:
     write_seeds(tmp_path / "results", [draw(WELL, BADLY, 0.4, seed) for seed in range(2)])
     saved = tmp_path / "gain.json"

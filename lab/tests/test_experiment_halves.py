@@ -37,6 +37,7 @@ def test_a_question_and_its_translations_are_in_one_half() -> None:
     assert 0.2 < found.mean() < 0.8
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_each_way_finds_the_expert_that_the_other_half_shows() -> None:
     items, matrix = stage()

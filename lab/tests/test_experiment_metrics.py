@@ -67,6 +67,7 @@ def test_an_interval_holds_its_figure_and_narrows_with_more_items() -> None:
     assert widths[1] < widths[0] / 3
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("metric", METRICS)
 def test_the_random_router_is_the_mean_of_many_draws(metric: str) -> None:
     matrix = random_matrix(metric, items=30)

@@ -36,7 +36,7 @@ def draw_signal(draws: int) -> Floats:
     return np.repeat(np.eye(2)[right][:, :, None], draws, axis=2)
 
 
-@pytest.mark.parametrize("draws", [3, 8])
+@pytest.mark.parametrize("draws", [3, pytest.param(8, marks=pytest.mark.nightly)])
 def test_pure_luck_cannot_be_reached(draws: int) -> None:
     points = draw_luck(draws)
     found = part_lead(outcomes(points), points, [0, 1])
@@ -45,7 +45,7 @@ def test_pure_luck_cannot_be_reached(draws: int) -> None:
     assert found.signal.p_value > 0.01 and found.share[1][1] < 30
 
 
-@pytest.mark.parametrize("draws", [3, 8])
+@pytest.mark.parametrize("draws", [3, pytest.param(8, marks=pytest.mark.nightly)])
 def test_pure_signal_is_reached_whole(draws: int) -> None:
     points = draw_signal(draws)
     found = part_lead(outcomes(points), points, [0, 1])
@@ -53,6 +53,7 @@ def test_pure_signal_is_reached_whole(draws: int) -> None:
     assert found.share[0] == 100 and found.signal.p_value == pytest.approx(2 / 10_001)
 
 
+@pytest.mark.nightly
 def test_more_draws_to_choose_on_reach_more() -> None:
     """An expert that is right seven times of ten where the other is right three times."""
     rng = np.random.default_rng(3)
@@ -80,6 +81,7 @@ def test_among_equals_the_own_expert_is_chosen_then_the_first() -> None:
     assert reach(only_others, np.array([0]))[0] == 1.0
 
 
+@pytest.mark.nightly
 def test_the_tables_show_it_beside_the_oracle(tmp_path: Path) -> None:
     points = draw_luck(3)
     points[ITEMS:] = points[ITEMS:, :, :1]  # math is not drawn: the same answer every time

@@ -147,8 +147,8 @@ def test_the_command_finds_the_clusters_of_outcomes_that_are_there(tmp_path: Pat
     ("name", "told"),
     [
         ("clm", "Coding 375, Math 95, Physics 135, History 102, Philosophy 16. Fewer than 20 make a rough interval"),
-        ("reasoning", "Multilingual 1,141"),
-        ("routerdc7", "MMLU 4,188"),
+        pytest.param("reasoning", "Multilingual 1,141", marks=pytest.mark.nightly),
+        pytest.param("routerdc7", "MMLU 4,188", marks=pytest.mark.nightly),
     ],
 )
 def test_every_published_setting_says_how_many_clusters_it_has(name: str, told: str) -> None:

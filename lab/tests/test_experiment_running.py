@@ -223,7 +223,7 @@ def literal_route(train: dict[str, list[str]], texts: list[str], k: int) -> list
     return chosen
 
 
-@pytest.mark.parametrize("k", [1, 5, 20])
+@pytest.mark.parametrize("k", [1, pytest.param(5, marks=pytest.mark.nightly), 20])
 def test_the_authors_protocol_is_the_published_code_with_its_padding(k: int) -> None:
     train = {"cooking": tiny_experts.DOMAINS["cooking"], "law": tiny_experts.DOMAINS["law"]}
     texts = ["bake it in butter", "the tenant of the court", "boil", "a void appeal in the water", "an onion"]
@@ -267,6 +267,7 @@ def test_domains_fitted_on_their_test_prompts_see_nothing_else() -> None:
     assert one.fitted.route(texts) == two.fitted.route(texts)
 
 
+@pytest.mark.nightly
 def test_single_precision_gives_nearly_the_same_scores() -> None:
     train = {domain: texts * 3 for domain, texts in tiny_experts.DOMAINS.items()}
     texts = [text for given in tiny_experts.DOMAINS.values() for text in given]

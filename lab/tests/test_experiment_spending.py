@@ -276,7 +276,7 @@ def test_routers_on_an_encoder_expect_scores_and_are_not_run_twice(
     assert run_json("bench", "run", *arguments, "--matching", "kNN")["made"] == number - 2
 
 
-@pytest.mark.parametrize("name", ["routellm", "routerbench"])
+@pytest.mark.parametrize("name", ["routellm", pytest.param("routerbench", marks=pytest.mark.nightly)])
 def test_the_published_tables_are_made_of_the_raw_files(name: str) -> None:
     found = results.read(ROOT / "results" / name)
     [table] = spending_tables(found)

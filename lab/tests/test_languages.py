@@ -33,6 +33,7 @@ def prompts(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.nightly
 def test_accuracy_is_counted_by_language(prompts: Path) -> None:
     train, tests = read_languages(prompts)
     found = measure_transfer("default", fit(train, Embedding.default()), tests)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from ir3de import Router
 from ir3de.corpora import examples
@@ -23,6 +24,7 @@ def make_prompts(part: slice) -> scores.Prompts:
     return scores.Prompts.build(rows, ("model-0", "model-1", "model-2"))
 
 
+@pytest.mark.nightly
 def test_requests_are_logged_with_the_chance_of_their_expert(tmp_path: Path) -> None:
     train = make_prompts(slice(0, 20))
     router = Router.fit_outcomes(train.make_rows(range(0, 60, 4)))

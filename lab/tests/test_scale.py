@@ -36,6 +36,7 @@ def test_a_corpus_has_its_size_and_its_repetitions_differ(corpus: list[Path]) ->
     assert words[0] == words[1] and len(set(first) & set(second)) < len(TEXTS) / 4
 
 
+@pytest.mark.nightly
 def test_counting_is_timed_on_what_it_says_and_finds_what_collect_finds(corpus: list[Path]) -> None:
     scaling, file, longer = counting(corpus, SIZE, tiny.embedding(), {"usual": USUAL})
     one, two = scaling.raw["one"], scaling.raw["two"]

@@ -52,6 +52,7 @@ def weights(folder: Path) -> dict[str, Any]:
     return load_file(found)  # type: ignore[no-any-return]
 
 
+@pytest.mark.nightly
 def test_an_expert_is_best_at_its_own_domain(tmp_path: Path, base: Path, data: Path) -> None:
     setting, texts = of(tmp_path, base, data, steps=40)
     assert train(setting, texts.train, tmp_path / "experts", device="cpu") == ["cooking", "law"]
@@ -189,6 +190,7 @@ def test_the_likeliest_answers_are_those_of_transformers(base: Path) -> None:
         assert ours == model.tokenizer.decode(theirs, skip_special_tokens=True).strip("\r\n").rstrip()
 
 
+@pytest.mark.nightly
 def test_drawn_answers_follow_the_seed_and_the_model(base: Path) -> None:
     model = models.load(base, device="cpu").to_ask()
     requests = [Request(PROMPTS[0], 1, temperature=0.7)] * 4_000

@@ -103,6 +103,7 @@ def test_a_narrow_terminal_shows_who_gave_what(
     assert "this does not hold: the receipt is for this contribution" in said
 
 
+@pytest.mark.nightly
 def test_samples_come_along_unless_they_are_not_wanted(given: Path, router: Path, tmp_path: Path) -> None:
     assert [one.kept > 0 for one in Router.load(router).contributions["law"]] == [True, False]
     run("fit", tmp_path / "bare", f"law={given / '*.stats'}", f"coding={CODING}", "--no-sample", "--scorer", "blend")

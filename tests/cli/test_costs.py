@@ -264,7 +264,10 @@ def test_eval_takes_weights(router: Path, texts: dict[str, Path]) -> None:
     assert (found["unit"], found["weight"]) == ("latency", 2.0)
 
 
-@pytest.mark.parametrize(("name", "begins"), [("f.png", b"\x89PNG"), ("f.svg", b"<?xml"), ("new/f.pdf", b"%PDF")])
+@pytest.mark.parametrize(
+    ("name", "begins"),
+    [("f.png", b"\x89PNG"), ("f.svg", b"<?xml"), pytest.param("new/f.pdf", b"%PDF", marks=pytest.mark.nightly)],
+)
 def test_the_frontier_is_drawn(router: Path, texts: dict[str, Path], tmp_path: Path, name: str, begins: bytes) -> None:
     pytest.importorskip("matplotlib")
     run("policy", router, *PRICES, "--weight", "price=1")

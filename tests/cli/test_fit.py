@@ -96,8 +96,11 @@ def test_fit_tells_what_it_did_and_what_comes_next(tmp_path: Path) -> None:
 
 
 def test_fit_gives_the_router_that_the_library_gives(tmp_path: Path, law_file: Path) -> None:
-    run("fit", tmp_path / "r", f"law={LAW}", f"law={law_file}", f"coding={CODING}", "--default", "coding", "-q")
-    prompts = demo.prompts()
+    prompts = {name: texts[:40] for name, texts in demo.prompts().items()}
+    law, coding = tmp_path / "more-law.txt", tmp_path / "coding.txt"
+    for path, texts in ((law, prompts["law"]), (coding, prompts["coding"])):
+        path.write_text("\n".join(texts), encoding="utf-8")
+    run("fit", tmp_path / "r", f"law={law}", f"law={law_file}", f"coding={coding}", "--default", "coding", "-q")
     texts = prompts["law"] + law_file.read_text(encoding="utf-8").splitlines()
     expected = Router.fit({"law": texts, "coding": prompts["coding"]}, default="coding")
     found = Router.load(tmp_path / "r")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from commands import ROOT, complaint, run, run_json, wrong_call
+from commands import ROOT, complaint, quick, run, run_json, wrong_call
 
 pytestmark = pytest.mark.usefixtures("plain_terminal")
 
@@ -60,11 +60,11 @@ def fit_and_route(imported: dict[str, object], folder: Path) -> None:
     ("name", "options"),
     [
         ("semantic-router-0.3.3.json", ()),
-        ("semantic-router-1.1.1.yaml", ()),
-        ("litellm-router.json", ("--from", "litellm")),
+        pytest.param("semantic-router-1.1.1.yaml", (), marks=pytest.mark.nightly),
+        pytest.param("litellm-router.json", ("--from", "litellm"), marks=pytest.mark.nightly),
         ("litellm-config.yaml", ()),
         ("vllm-sr-0.4.yaml", ()),
-        ("vllm-sr-0.1.yaml", ()),
+        pytest.param("vllm-sr-0.1.yaml", (), marks=pytest.mark.nightly),
     ],
 )
 def test_from_a_file_of_others_to_the_right_route(tmp_path: Path, name: str, options: tuple[str, ...]) -> None:
@@ -82,7 +82,10 @@ def test_from_what_semantic_router_writes_now_to_the_right_route(tmp_path: Path)
     fit_and_route(imported[0], tmp_path)
 
 
-@pytest.mark.parametrize("name", ["vllm-sr-0.4.yaml", "vllm-sr-0.1.yaml", "litellm-config.yaml"])
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param("vllm-sr-0.4.yaml", marks=pytest.mark.nightly), "vllm-sr-0.1.yaml", "litellm-config.yaml"],
+)
 def test_the_gateway_accepts_the_configuration_that_is_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -133,7 +136,7 @@ def test_both_formats_hold_the_same_rows(tmp_path: Path) -> None:
         assert [(row["text"], row["expert"]) for row in csv.DictReader(file)] == expected
     fits = [run_json("import", source, tmp_path / name, "--force")["fit"] for name in ("new/a.jsonl", "a.csv")]
     for number, fit in enumerate(fits):
-        run("fit", tmp_path / f"router{number}", *shlex.split(fit)[3:], "--no-proof")
+        run("fit", tmp_path / f"router{number}", *shlex.split(fit)[3:], *quick(), "--no-proof")
     routed = [run("inspect", tmp_path / f"router{number}", "--json").stdout for number in range(2)]
     assert json.loads(routed[0])["experts"] == json.loads(routed[1])["experts"]
 

@@ -91,6 +91,7 @@ def twenty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.nightly
 def test_eval_shows_the_lowest_recall_and_counts_the_others(twenty: Path) -> None:
     lines = (twenty / "train.csv").read_text("utf-8").splitlines()
     wrong = [
@@ -158,6 +159,7 @@ def test_sixteen_experts_are_all_shown() -> None:
     assert split_rows(range(17)) == (range(15), 2)
 
 
+@pytest.mark.nightly
 def test_eval_into_a_pipe_keeps_every_name_and_digit(tmp_path: Path) -> None:
     names = [f"a team with a long name {number:02}" for number in range(14)]
     domains = {name: [f"word{place} term{place} {n}" for n in range(120)] for place, name in enumerate(names)}

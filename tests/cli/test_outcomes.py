@@ -59,6 +59,7 @@ def test_fit_says_what_it_learnt_and_what_it_chose(told: tuple[Path, str], file:
     assert Router.load(fitted).outcomes == Router.fit_outcomes(answers()).outcomes
 
 
+@pytest.mark.nightly
 def test_fit_and_inspect_compare_routing_with_the_best_single_model(
     told: tuple[Path, str], file: Path, tmp_path: Path, small: tuple[str, ...]
 ) -> None:

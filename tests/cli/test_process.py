@@ -130,7 +130,7 @@ def test_errors_in_a_real_process(tmp_path: Path) -> None:
     assert process("--version").stdout.startswith("ir3de ")
 
 
-@pytest.mark.parametrize("closed", ["<&-", ">&-", ">&- 2>&-"])
+@pytest.mark.parametrize("closed", ["<&-", ">&-", pytest.param(">&- 2>&-", marks=pytest.mark.nightly)])
 def test_streams_that_are_closed_are_no_reason_for_a_traceback(fitted: Path, closed: str) -> None:
     text = "" if closed == "<&-" else "contract"
     for command in ("route", "explain"):
@@ -210,6 +210,7 @@ main()
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 def test_ctrl_c_ends_a_fit_while_it_solves_and_nothing_is_written(tmp_path: Path) -> None:
     rows = [json.dumps({"text": text, "label": name}) for name, own in demo.prompts().items() for text in own]

@@ -53,6 +53,7 @@ def test_a_proof_fits_eighty_columns(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert all(row[:1].strip() for row in instances), lines  # none of them goes on in a second line
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("_proving")
 def test_the_proof_is_in_the_json(tmp_path: Path) -> None:
     found = run_json("fit", tmp_path / "router", *EXPERTS, *FAST)["proof"]

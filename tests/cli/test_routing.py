@@ -323,6 +323,7 @@ def test_eval_lists_the_surest_mistakes_first(fitted: Path, tmp_path: Path) -> N
     assert "Misrouted  the most confident first" in run("eval", fitted, named, "--errors", "2").stdout
 
 
+@pytest.mark.nightly
 def test_eval_of_perturbed_prompts(fitted: Path, tmp_path: Path) -> None:
     pytest.importorskip("ir3de_lab")
     files = {name: write_with_thanks(name, tmp_path) for name in ("law", "coding")}
@@ -347,6 +348,7 @@ def test_eval_of_perturbed_prompts(fitted: Path, tmp_path: Path) -> None:
     assert "mixed" not in run("eval", fitted, pairs[0], "--robustness").stdout  # with what?
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_eval_of_many_experts_lists_the_largest_confusions(tmp_path: Path) -> None:
     files = []

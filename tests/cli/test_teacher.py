@@ -90,6 +90,7 @@ def test_wrong_calls_are_named_before_anything_is_read(data: Path) -> None:
     assert not (data / "router").exists()
 
 
+@pytest.mark.nightly
 def test_a_stopped_fit_says_how_to_go_on(data: Path) -> None:
     """Ctrl-C while a model that never answers is asked."""
     program = (

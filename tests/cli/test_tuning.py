@@ -289,6 +289,7 @@ def test_calibrate(router: Path) -> None:
     assert ("below" in run("inspect", router).stdout) == (said["threshold"] > 0)
 
 
+@pytest.mark.nightly
 def test_calibrate_shows_what_each_error_rate_costs(router: Path) -> None:
     shown = run("calibrate", router, *HELD_OUT, "--error", "0.02", "--keep-confidence").stdout
     assert "→" in shown and "answered" in shown and all(rate in shown for rate in ("1.0 %", "2.0 %", "5.0 %", "10.0 %"))
@@ -339,6 +340,7 @@ def test_eval_tells_why_it_abstained(router: Path) -> None:
     assert "Abstained" in shown and "low confidence" in shown and "│" in shown
 
 
+@pytest.mark.nightly
 def test_abstaining_does_not_change_the_reliability(router: Path) -> None:
     before = run_json("eval", router, *HELD_OUT)
     run("calibrate", router, *HELD_OUT, "--error", "0.02", "--keep-confidence", "--default", "law")
@@ -347,8 +349,9 @@ def test_abstaining_does_not_change_the_reliability(router: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "begins"), [("drawn.png", b"\x89PNG"), ("drawn.SVG", b"<?xml")]
-)  # fmt: skip
+    ("name", "begins"),
+    [pytest.param("drawn.png", b"\x89PNG", marks=pytest.mark.nightly), ("drawn.SVG", b"<?xml")],
+)
 def test_eval_draws(name: str, begins: bytes, fitted: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     run("eval", fitted, *HELD_OUT, "--plot", tmp_path / name)

@@ -29,6 +29,11 @@ SERVING = {
     "clients", "contributions", "conversations", "deploying", "gateway", "local-experts", "observability", "outcomes",
     "page",
 }  # fmt: skip
+# They take longest, and run at night
+AT_NIGHT = {
+    "confidence", "conversations", "costs", "integrations", "learning", "outcomes", "proof", "report", "scorers",
+    "teacher", "tuning",
+}  # fmt: skip
 # Started for real by the tests named here, with the models and the browser that they need
 RUN_ELSEWHERE = {"serve --demo": ("gateway/tests/test_local.py", "demo(")}
 
@@ -158,6 +163,13 @@ def run_page(page: str, folder: Path) -> None:
 def list_running_pages() -> list[str]:
     """Pages with a block that is run from the page itself."""
     return [page for page in list_pages() if page not in {*GENERATED, *OWN_TESTS} and list_running_blocks(page)]
+
+
+def list_page_parameters(*, serving: bool) -> Iterator[Any]:
+    """The running pages about serving or the others, as parameters of a test."""
+    for page in list_running_pages():
+        if (page in SERVING) == serving:
+            yield pytest.param(page, marks=pytest.mark.nightly if page in AT_NIGHT else ())
 
 
 def list_running_blocks(page: str) -> list[Block]:

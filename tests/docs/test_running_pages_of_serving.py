@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from page_runner import SERVING, list_running_pages, run_page
+from page_runner import list_page_parameters, run_page
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [page for page in list_running_pages() if page in SERVING])
+@pytest.mark.parametrize("page", list(list_page_parameters(serving=True)))
 def test_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run_page(page, tmp_path)

@@ -91,6 +91,7 @@ class _Loaded(HTMLParser):
         self.addresses.append(values.get(LOADING.get(tag, ""), "") or "")
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
     pages = list(site.rglob("*.html"))
@@ -104,6 +105,7 @@ def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
         assert not re.search(r"url\(['\"]?(https?:)?//|@import", style.read_text(encoding="utf-8")), style
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_every_page_can_be_searched_and_files_of_the_repository_can_be_read(site: Path) -> None:
     index = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))

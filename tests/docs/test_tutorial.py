@@ -24,6 +24,7 @@ pytest.importorskip("openai")
 FIT, SERVE = "ir3de fit router train.csv --label team", "ir3de serve --demo --router router"
 
 
+@pytest.mark.nightly
 @pytest.mark.local
 @pytest.mark.skipif(packaged_models.find(DEMO_MODEL) is None, reason="the model of the demo is not here")
 def test_the_tutorial_ends_with_an_answer_that_streams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

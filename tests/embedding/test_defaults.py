@@ -49,7 +49,7 @@ def test_a_copy_is_recognised_and_another_embedding_is_not(tmp_path: Path) -> No
     assert tiny.embedding().default_version is None
 
 
-@pytest.mark.parametrize(("version", "columns"), [(2, 704), (3, 832)])
+@pytest.mark.parametrize(("version", "columns"), [pytest.param(2, 704, marks=pytest.mark.nightly), (3, 832)])
 def test_later_versions_are_version_1_with_more_columns(tmp_path: Path, version: int, columns: int) -> None:
     first, second = Embedding.default(1), Embedding.default(version)
     assert second.matrix.shape == (49_152, columns)
@@ -94,7 +94,13 @@ def test_routers_name_the_version(first_router: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("has_version", [True, False], ids=["named", "by fingerprint, as 0.1 wrote it"])
+@pytest.mark.parametrize(
+    "has_version",
+    [
+        pytest.param(True, id="named", marks=pytest.mark.nightly),
+        pytest.param(False, id="by fingerprint, as 0.1 wrote it"),
+    ],
+)
 def test_a_router_of_an_earlier_version_can_still_be_changed(
     first_router: Path, request: pytest.FixtureRequest, has_version: bool
 ) -> None:
@@ -119,7 +125,7 @@ def test_a_router_of_an_earlier_version_can_still_be_changed(
     assert again.route_batch(PROMPTS) == expected
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [1, pytest.param(2, marks=pytest.mark.nightly)])
 def test_a_router_of_an_earlier_version_stays_what_it_is(tmp_path: Path, version: int) -> None:
     """Load × add × merge × prove × save × verify × serving copy, beside a newer default."""
     texts, earlier = (

@@ -214,7 +214,14 @@ def test_a_file_named_by_the_variable_is_checked(index: Path, tmp_path: Path, mo
     assert multilingual.is_installed()
 
 
-@pytest.mark.parametrize("name", ["matrix.safetensors", "tokenizer.json", "embedding.json"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "matrix.safetensors",
+        pytest.param("tokenizer.json", marks=pytest.mark.nightly),
+        pytest.param("embedding.json", marks=pytest.mark.nightly),
+    ],
+)
 def test_a_damaged_folder_is_refused_and_installed_anew(index: Path, name: str) -> None:
     path = multilingual.install() / name
     path.write_bytes(path.read_bytes()[:-9])

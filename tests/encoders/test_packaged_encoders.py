@@ -71,6 +71,7 @@ def test_a_fetched_copy_gives_the_same_digest(minilm: Encoder, tmp_path: Path, m
     assert Encoder.load(packaged_models.locate(NAME)).digest == minilm.digest
 
 
+@pytest.mark.nightly
 def test_a_router_that_asks_it_is_right_more_often(minilm: Encoder) -> None:
     experts = examples.prompts()
     router = Router.fit({name: texts[:16] for name, texts in experts.items()}, encoder=minilm)

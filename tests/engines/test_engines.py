@@ -371,6 +371,7 @@ def test_files_at_addresses_are_read_like_any_other(corpus: Path) -> None:
         memory.rm("/lake", recursive=True)
 
 
+@pytest.mark.nightly
 def test_other_processes_read_addresses_too(corpus: Path) -> None:
     pytest.importorskip("pyarrow")
     pytest.importorskip("fsspec")

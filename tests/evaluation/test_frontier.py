@@ -164,6 +164,7 @@ def test_labels_and_prompts_are_checked_as_in_an_evaluation(router: Router) -> N
         measure_frontier(router, {"law": []})
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_knowing_prompts_is_worth_more_than_drawing_experts() -> None:
     """On real prompts the whole curve lies above the random mixes."""

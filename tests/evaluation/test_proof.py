@@ -184,12 +184,14 @@ def test_contenders_are_measured_on_the_same_prompts() -> None:
     assert found.curve == () and found.doubling is None
 
 
+@pytest.mark.nightly
 def test_prompts_without_a_word_have_no_real_rival() -> None:
     texts = {"plus": [f"{n} + {n % 7}" for n in range(10)], "minus": [f"{n} - {n % 7}" for n in range(10)]}
     found = prove({name: [" ".join(one) for one in own] for name, own in texts.items()}, scorer=Blend(), curve=False)
     assert [one.name for one in found.contenders] == ["always the largest expert"]
 
 
+@pytest.mark.nightly
 def test_where_only_some_prompts_are_kept_the_curve_shares_the_fit_of_its_fold(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

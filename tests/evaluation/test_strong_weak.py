@@ -102,6 +102,7 @@ def test_a_router_sends_the_share_to_the_strong_model(router: Router, share: flo
         assert loaded.route(PROMPTS[0]) == loaded.route_batch(PROMPTS[:1])[0]
 
 
+@pytest.mark.nightly
 def test_a_share_picked_on_the_fits_own_prompts_is_kept_on_new_ones() -> None:
     """From few prompts the fit learns tasks by heart: its own prompts have gaps near 0 or 1, new ones between."""
     share = 0.3
@@ -151,7 +152,7 @@ def test_the_pair_is_named_or_clear(router: Router) -> None:
         find_pair(router, "gpt")
     with pytest.raises(InputError, match="name two models"):
         find_pair(router, "llama", "llama")
-    three = three_models(5)
+    three = three_models()
     with pytest.raises(InputError, match=r"must both be named for a router of 3 models.*--strong and --weak"):
         find_pair(three, strong="llama")
 

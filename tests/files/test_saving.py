@@ -185,12 +185,13 @@ def test_an_interrupt_as_a_file_is_made_leaves_nothing(tmp_path: Path, monkeypat
 
 
 @pytest.mark.slow
-def test_a_process_killed_while_saving_leaves_a_whole_router(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", [6, pytest.param(20, marks=pytest.mark.nightly)])
+def test_a_process_killed_while_saving_leaves_a_whole_router(tmp_path: Path, kills: int) -> None:
     first, second = first_router(), second_router()
     one, two = first.save(tmp_path / "first"), second.save(tmp_path / "second")
     target = first.save(tmp_path / "target")
     draw = random.Random()
-    for _ in range(20):
+    for _ in range(kills):
         with saving_forever(one, two, target):
             time.sleep(draw.uniform(0, 0.1))
         assert_one_of_two(target, first, second)

@@ -54,7 +54,7 @@ def test_a_background_makes_its_words_strange() -> None:
     assert all(decision.out_of_domain for decision in own.route_batch(OTHERS))
 
 
-@pytest.mark.parametrize("tune", [False, True])
+@pytest.mark.parametrize("tune", [False, pytest.param(True, marks=pytest.mark.nightly)])
 def test_a_background_stays_when_experts_come_and_go(tune: bool, tmp_path: Path) -> None:
     options = {"embedding": tiny.embedding(), "background": OTHERS, "tune": tune}
     texts = tiny.domain_texts(20)

@@ -165,6 +165,7 @@ def test_a_wrong_key_is_not_tried_again(serve: Callable[[Behaviour], Chat]) -> N
     assert len(chat.requests) == 1
 
 
+@pytest.mark.nightly
 def test_a_model_that_knows_no_expert_is_rejected(serve: Callable[[Behaviour], Chat]) -> None:
     chat = serve(lambda text, number: (200, "astrology", {}))
     with pytest.raises(InputError, match="named no expert of this router, for instance 'astrology'"):

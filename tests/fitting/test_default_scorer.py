@@ -72,7 +72,7 @@ def test_a_fit_that_finds_no_minimum_gets_the_closed_form_and_says_why(monkeypat
     assert choice.scorer == Blend() and "did not converge" in choice.reason
 
 
-@pytest.mark.parametrize("tune", [False, True])
+@pytest.mark.parametrize("tune", [False, pytest.param(True, marks=pytest.mark.nightly)])
 def test_a_last_fit_that_finds_no_minimum_gets_the_closed_form(tune: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The trials converge, and the fit to all prompts does not: it is stricter, and sees other prompts."""
     monkeypatch.setattr(logistic, "TOLERANCE", 0.0)

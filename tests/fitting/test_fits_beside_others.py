@@ -47,6 +47,7 @@ def fit_beside(act: Callable[[], None]) -> Router:
     return found[0]
 
 
+@pytest.mark.nightly
 def test_another_router_routes_while_a_fit_solves() -> None:
     other, alone = Router.fit(PROMPTS, scorer=Blend()), fit()
     expected = route_all(other)

@@ -22,7 +22,11 @@ from ir3de.scorers.solver import ConvergenceError
 
 COOKING = ["How long do I boil an egg?", "Bread without yeast?", "A recipe for pancakes, please.", "Roast a chicken."]
 CHOSEN = {name: kind for name, kind in KINDS.items() if kind.change}
-kinds = pytest.mark.parametrize("kind", CHOSEN.values(), ids=CHOSEN)
+AT_NIGHT = ("contributions, tuned", "both, tuned")  # by day tuned ones and those of contributions, each by itself
+kinds = pytest.mark.parametrize(
+    "kind",
+    [pytest.param(own, id=name, marks=pytest.mark.nightly if name in AT_NIGHT else ()) for name, own in CHOSEN.items()],
+)
 
 RECORD = ("chosen_by", "tuned", "trials", "reason", "sha256")  # of the choice, which a fit with a given scorer lacks
 
@@ -35,7 +39,7 @@ def read(router: Router, folder: Path) -> dict[str, Any]:
 
 
 def test_a_few_prompts_of_a_new_expert_do_not_change_the_scorer_of_all() -> None:
-    router = Router.fit(examples.prompts())
+    router = Router.fit({name: texts[:60] for name, texts in examples.prompts().items()})
     before, trials = router.scorer, router.trials
     router.add("cooking", COOKING)
     assert router.scorer == before and router.trials == trials

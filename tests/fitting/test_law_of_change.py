@@ -49,10 +49,14 @@ def assert_same(one: Router, other: Router, folder: Path) -> None:
 
 
 def list_removals() -> Iterator[Any]:
-    """Every kind with each expert; by day, each kind with one, and the default with all of them."""
+    """Every kind with each expert; by day, each kind with one, and the default with all of them.
+
+    Tuned ones of contributions are for the night: by day tuning and contributions are there, each by itself.
+    """
     for place, (name, kind) in enumerate(KINDS.items()):
         for expert, gone in enumerate(NAMES):
-            by_day = expert == place % len(NAMES) or name == "chosen by the fit"
+            in_turn = expert == place % len(NAMES) and name not in ("contributions, tuned", "both, tuned")
+            by_day = in_turn or name == "chosen by the fit"
             marks = () if by_day else (pytest.mark.slow, pytest.mark.nightly)
             yield pytest.param(kind, gone, id=f"{gone}-{name}", marks=marks)
 
@@ -218,6 +222,7 @@ def test_what_cannot_be_calibrated_is_refused_at_once() -> None:
     assert router.experts == NAMES and router.calibrated
 
 
+@pytest.mark.nightly
 def test_where_a_newcomer_keeps_no_prompts_there_is_no_tuning_while_it_is_there(tmp_path: Path) -> None:
     router, never = (Router.fit(TEXTS, embedding=tiny.embedding(), tune=True) for _ in range(2))
     newcomer = collect(tiny.mixed(9), embedding=tiny.embedding(), keep_sample=False)
@@ -228,6 +233,7 @@ def test_where_a_newcomer_keeps_no_prompts_there_is_no_tuning_while_it_is_there(
     assert_same(router, never, tmp_path)
 
 
+@pytest.mark.nightly
 def test_one_change_tunes_once(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 

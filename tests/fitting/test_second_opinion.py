@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import ir3de
+import tiny
 from ir3de.corpora import examples
 from ir3de.encoders import Encoder, shared
 from ir3de.encoders.installing import install
@@ -106,6 +107,7 @@ def test_a_batch_gives_the_decisions_of_single_prompts(router: ir3de.Router) -> 
     assert router.predict(TEXTS).tolist() == [one.expert or one.best for one in found]
 
 
+@pytest.mark.nightly
 def test_a_larger_share_asks_more_often(encoder: str) -> None:
     few = {name: texts[:12] for name, texts in PROMPTS.items()}
     asked = [
@@ -185,6 +187,7 @@ def test_removing_and_adding_an_expert_leaves_no_trace(router: ir3de.Router, enc
     assert changed.opinion == router.opinion
 
 
+@pytest.mark.nightly
 def test_merging_and_removing_a_contribution_leaves_no_trace(router: ir3de.Router, tmp_path: Path) -> None:
     texts = examples.prompts()["law"][50:60]
     more = ir3de.Contribution.of(collect(texts, embedding=router.embedding), id="other-office")
@@ -207,6 +210,7 @@ def test_tuning_keeps_the_encoder(router: ir3de.Router) -> None:
     np.testing.assert_array_equal(changed.opinion.head, router.opinion.head)
 
 
+@pytest.mark.nightly
 def test_copies_and_variants_keep_the_opinion(router: ir3de.Router) -> None:
     pickled = pickle.loads(pickle.dumps(router))
     for other in (pickled, copy.deepcopy(router), router.with_policy(Policy(threshold=0.1))):
@@ -259,7 +263,7 @@ def test_a_serving_copy_has_the_head_and_no_vectors(router: ir3de.Router, tmp_pa
 
 
 def test_a_router_without_an_encoder_is_as_before(tmp_path: Path) -> None:
-    plain = ir3de.Router.fit(PROMPTS, scorer=Blend())
+    plain = ir3de.Router.fit(PROMPTS, scorer=Blend(), embedding=tiny.embedding())
     plain.save(tmp_path / "plain")
     header = json.loads((tmp_path / "plain" / "router.json").read_text())
     assert "opinion" not in header and not any("vectors" in expert for expert in header["experts"])
@@ -282,6 +286,7 @@ def test_without_the_encoder_the_table_decides_after_one_warning(router: ir3de.R
         router.route(unsure[0], consult=True)
 
 
+@pytest.mark.nightly
 def test_without_the_encoder_experts_can_be_removed_and_not_added(router: ir3de.Router, no_encoder: object) -> None:
     changed = copy.copy(router)
     changed.remove("law")
@@ -345,6 +350,7 @@ def test_one_prompt_each_is_enough_and_the_encoder_is_always_asked(encoder: str)
     assert all(found.consulted for found in router.route_batch(TEXTS[:5]))
 
 
+@pytest.mark.nightly
 def test_few_prompts_limit_the_confidence_of_both(encoder: str) -> None:
     router = ir3de.Router.fit({name: texts[:4] for name, texts in PROMPTS.items()}, encoder=encoder)
     limit = max(router.compiled.rules.calibration.most)
@@ -355,6 +361,7 @@ def test_few_prompts_limit_the_confidence_of_both(encoder: str) -> None:
         assert sum(value for _, value in found.quality) == pytest.approx(found.in_domain)
 
 
+@pytest.mark.nightly
 def test_what_a_teacher_labelled_leaves_the_head_as_it_is(router: ir3de.Router, encoder: str) -> None:
     def teach(texts: list[str]) -> list[str]:
         return [router.experts[len(text) % len(router.experts)] for text in texts]

@@ -60,6 +60,7 @@ def test_a_batch_decides_as_single_prompts_do(router: Router) -> None:
     assert voting.route_batch(texts) == [voting.route(text) for text in texts]
 
 
+@pytest.mark.nightly
 def test_what_is_saved_routes_in_the_same_way(router: Router, tmp_path: Path) -> None:
     texts = [*list_new(router)[:10], *background.prompts()[:10]]
     before = router.route_batch(texts)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import ir3de
+import tiny
 from ir3de.corpora import examples
 from ir3de.errors import ArtifactError, InputError
 from ir3de.evaluation import prove
@@ -154,6 +155,7 @@ def test_a_teacher_that_brings_nothing_leaves_the_router_as_it_is(plain: ir3de.R
     assert found is not None and not found.is_used and found.gain <= 0 and "brought nothing" in found.describe()
 
 
+@pytest.mark.nightly
 def test_probabilities_are_answers_too() -> None:
     def judge(texts: list[str]) -> np.ndarray:
         return np.array([[0.8 if TRUTH[text] == name else 0.1 for name in EXPERTS] for text in texts])
@@ -165,7 +167,8 @@ def test_probabilities_are_answers_too() -> None:
 def test_texts_that_are_labelled_repeated_or_blank_are_counted_and_left_out() -> None:
     labelled = next(iter(FEW.values()))[:3]
     texts = [*TRAFFIC, *labelled, *TRAFFIC[:4], " ", "", *({"text": text} for text in TRAFFIC[:2])]
-    router = ir3de.Router.fit(FEW, scorer=Logistic(), unlabelled=iter(texts), teacher=oracle)
+    given: Any = {"scorer": Blend(), "embedding": tiny.embedding()}
+    router = ir3de.Router.fit(FEW, unlabelled=iter(texts), teacher=oracle, **given)
     found = router.teaching
     assert found is not None
     assert (found.texts, found.labelled, found.repeated, found.blank) == (len(texts), 3, 6, 2)
@@ -210,7 +213,9 @@ def test_the_trust_in_taught_labels_makes_confidence_more_modest(taught: ir3de.R
 # a file of answers --------------------------------------------------------------------------------------------------
 
 
-def test_labelling_continues_where_it_was_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_labelling_continues_where_it_was_stopped(
+    taught: ir3de.Router, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(teachers, "CALLED_AT_ONCE", 20)
     asked: list[str] = []
 
@@ -230,8 +235,7 @@ def test_labelling_continues_where_it_was_stopped(tmp_path: Path, monkeypatch: p
     router = ir3de.Router.fit(FEW, scorer=Logistic(), unlabelled=TRAFFIC, teacher=teacher, answers=kept)
     again = min(100, max(10, round(0.02 * len(TRAFFIC))))
     assert len(asked) - before == len(TRAFFIC) + 15 - 60 + again
-    whole = ir3de.Router.fit(FEW, scorer=Logistic(), unlabelled=TRAFFIC, teacher=oracle)
-    assert router.statistics == whole.statistics
+    assert router.statistics == taught.statistics
 
 
 def test_a_line_that_was_cut_off_is_answered_again(tmp_path: Path) -> None:
@@ -313,7 +317,7 @@ def broken(texts: list[str]) -> list[str]:
 )
 def test_bad_input_is_named(given: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        ir3de.Router.fit(FEW, scorer=Blend(), **given)
+        ir3de.Router.fit(FEW, scorer=Blend(), embedding=tiny.embedding(), **given)
 
 
 def test_a_wrong_teacher_is_rejected_before_anything_is_counted() -> None:
@@ -336,19 +340,19 @@ def test_some_answers_may_be_of_no_expert_or_contradict_each_other() -> None:
             for place, text in enumerate(texts)
         ]
 
-    router = ir3de.Router.fit(FEW, scorer=Logistic(), unlabelled=TRAFFIC, teacher=moody)
+    given: Any = {"scorer": Blend(), "embedding": tiny.embedding()}
+    router = ir3de.Router.fit(FEW, unlabelled=TRAFFIC, teacher=moody, **given)
     found = router.teaching
     assert found is not None and found.unknown_names > 0 and found.contradicted > 0 and found.asked_again == 10
 
 
 def test_experts_without_prompts_and_routers_without_samples_are_named() -> None:
     described = {**FEW, "cooking": []}
+    given: Any = {"scorer": Blend(), "embedding": tiny.embedding(), "unlabelled": TRAFFIC, "teacher": oracle}
     with pytest.raises(InputError, match="cooking has none that were kept"):
-        ir3de.Router.fit(
-            described, descriptions={"cooking": "recipes, baking"}, scorer=Blend(), unlabelled=TRAFFIC, teacher=oracle
-        )
+        ir3de.Router.fit(described, descriptions={"cooking": "recipes, baking"}, **given)
     with pytest.raises(InputError, match="keep_sample=True"):
-        ir3de.Router.fit(FEW, scorer=Blend(), keep_sample=False, unlabelled=TRAFFIC, teacher=oracle)
+        ir3de.Router.fit(FEW, keep_sample=False, **given)
 
 
 def test_of_a_huge_file_as_many_texts_are_used_as_memory_allows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -361,7 +365,7 @@ def test_of_a_huge_file_as_many_texts_are_used_as_memory_allows(monkeypatch: pyt
 
 def test_an_outcome_router_has_no_teacher() -> None:
     rows = [{"text": f"{word} {n}", "scores": {"a": n % 2, "b": 0.5}} for n in range(6) for word in ("x", "y")]
-    router = ir3de.Router.fit_outcomes(rows)
+    router = ir3de.Router.fit_outcomes(rows, embedding=tiny.embedding())
     with pytest.raises(InputError, match="outcomes"):
         router.tune(unlabelled=TRAFFIC, teacher=oracle)
 

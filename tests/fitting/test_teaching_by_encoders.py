@@ -40,6 +40,7 @@ def test_an_encoder_teaches_from_a_file_and_its_vectors_are_kept(
     assert again.route_batch(TRAFFIC) == router.route_batch(TRAFFIC)
 
 
+@pytest.mark.nightly
 @pytest.mark.encoder
 def test_minilm_teaches(tmp_path: Path) -> None:
     from ir3de.encoders.installing import install

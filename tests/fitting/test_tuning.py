@@ -206,7 +206,7 @@ def routers_agree(one: Router, other: Router) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [2, 5, 12])
+@pytest.mark.parametrize("number", [2, 5, pytest.param(12, marks=pytest.mark.nightly)])
 def test_tuning_is_the_same_every_time_and_marks_what_it_chose(number: int) -> None:
     one, other = (tiny.fit_router(number, tune=True) for _ in range(2))
     assert routers_agree(one, other)

@@ -2,6 +2,8 @@
 
 import json
 import math
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -240,8 +242,16 @@ def test_without_a_sample_nothing_is_known_of_familiarity() -> None:
     assert Familiarity(-5.0, 0.0, 2.0, -3.0).deviation(-6.0, 4) == -1.0
 
 
-@pytest.mark.parametrize("scorer", EVERY_SCORER, ids=str)
-@pytest.mark.parametrize("selector", SELECTORS[::2], ids=str)
+def list_pairs() -> Iterator[Any]:
+    """Every scorer with every second selector; by day, each scorer with one of them."""
+    chosen = SELECTORS[::2]
+    for place, scorer in enumerate(EVERY_SCORER):
+        for other, selector in enumerate(chosen):
+            by_day = other == place % len(chosen)
+            yield pytest.param(scorer, selector, id=f"{selector}-{scorer}", marks=() if by_day else pytest.mark.nightly)
+
+
+@pytest.mark.parametrize(("scorer", "selector"), list(list_pairs()))
 def test_calibration_changes_how_sure_the_router_is_and_nothing_else(scorer: object, selector: object) -> None:
     router = tiny.router(scorer=scorer, selector=selector)
     assert router.calibrated

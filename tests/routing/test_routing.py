@@ -2,7 +2,8 @@
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -81,8 +82,15 @@ def test_routing_by_table_is_routing_by_matrix(
             assert router.route(text).best == router.experts[expected]
 
 
-@pytest.mark.parametrize("scorer", SCORERS, ids=str)
-@pytest.mark.parametrize("selector", SELECTORS, ids=str)
+def list_pairs() -> Iterator[Any]:
+    """Every scorer with every selector; by day, each of both in one pair."""
+    for place, scorer in enumerate(SCORERS):
+        for other, selector in enumerate(SELECTORS):
+            by_day = place == other
+            yield pytest.param(scorer, selector, id=f"{selector}-{scorer}", marks=() if by_day else pytest.mark.nightly)
+
+
+@pytest.mark.parametrize(("scorer", "selector"), list(list_pairs()))
 def test_the_matrix_decides_most_prompts_clearly(
     scorer: TokenRidge | PromptRidge, selector: EntropyTopK | AllTokens | Average
 ) -> None:

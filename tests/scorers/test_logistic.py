@@ -95,6 +95,7 @@ def test_a_large_weight_of_the_closed_form_gives_the_closed_form() -> None:
     assert not np.allclose(alone, with_it)
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(sparse.native is None, reason="the native kernel is not built")
 def test_both_engines_find_the_same_scores(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = {name: own[:60] for name, own in examples.prompts().items()}

@@ -173,7 +173,7 @@ def test_scores_are_those_of_the_published_weights(form: str, seed: int, sizes: 
 
 
 @form
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in (1, 2))])
 def test_every_decision_is_the_published_one(form: str, seed: int) -> None:
     transcription, scorer, top_k, all_tokens = FORMS[form]
     domains = tiny.domain_texts(15, seed=seed)

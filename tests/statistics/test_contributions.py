@@ -77,6 +77,7 @@ def test_a_tuned_router_is_tuned_again_without_what_went_out(
     assert tiny.contents(router.save(tmp_path / "one")) == tiny.contents(never.save(tmp_path / "two"))
 
 
+@pytest.mark.nightly
 def test_without_a_ledger_tuning_is_taken_to_have_seen_everything(tmp_path: Path) -> None:
     while_tuned().save(tmp_path / "router")
     (tmp_path / "router" / "ledger.jsonl").unlink()
@@ -85,6 +86,7 @@ def test_without_a_ledger_tuning_is_taken_to_have_seen_everything(tmp_path: Path
     assert router.trials == tuned(WHOLE[2]).trials
 
 
+@pytest.mark.nightly
 def test_windows_are_chosen_anew_where_only_texts_are_left() -> None:
     texts = tiny.domain_texts()
     router, never = (Router.fit(texts, embedding=tiny.embedding()) for _ in range(2))

@@ -29,7 +29,9 @@ def simulate(seed: int, requests: int, explore: float) -> tuple[ScoredRequests, 
     return made, 0.3 * (0.7 * 0.15 + 0.3 * 0.10)
 
 
-@pytest.mark.parametrize(("requests", "explore"), [(100, 0.3), (400, 0.2), (2000, 0.1)])
+@pytest.mark.parametrize(
+    ("requests", "explore"), [(100, 0.3), (400, 0.2), pytest.param(2000, 0.1, marks=pytest.mark.nightly)]
+)
 def test_score_intervals_cover_the_truth(requests: int, explore: float) -> None:
     covered = []
     for seed in range(200):

@@ -195,7 +195,13 @@ def add_all(traffic: LabelledTraffic, sources: str) -> LabelledTraffic:
     return traffic
 
 
-@pytest.mark.parametrize("options", KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param(own, id=name, marks=pytest.mark.nightly if name == "logistic" else ())
+        for name, own in KINDS.items()
+    ],
+)
 def test_learn_a_learn_b_forget_a_is_learn_b(options: Any, tmp_path: Path) -> None:
     router = fit(**options)
     first = learn(router, add_all(LabelledTraffic(tmp_path / "a"), "a").journal).candidate
@@ -206,7 +212,11 @@ def test_learn_a_learn_b_forget_a_is_learn_b(options: Any, tmp_path: Path) -> No
     assert_same(forget(left, SourcePattern.parse("author:b")).candidate, router, tmp_path / "none")
 
 
-@pytest.mark.parametrize("order", [("a", "b", "c"), ("c", "a", "b"), ("b", "c", "a")], ids="".join)
+@pytest.mark.parametrize(
+    "order",
+    [("a", "b", "c"), *(pytest.param(own, marks=pytest.mark.nightly) for own in (("c", "a", "b"), ("b", "c", "a")))],
+    ids="".join,
+)
 def test_sources_are_learnt_and_forgotten_in_any_order(order: tuple[str, ...], tmp_path: Path) -> None:
     router = fit(scorer=Blend())
     now = router

@@ -30,8 +30,15 @@ def simulate(difference: float, requests: int, seed: int, *, share: float = 0.5,
     return test.verdict
 
 
-@pytest.mark.parametrize("paired", [False, True])
-@pytest.mark.parametrize("share", [0.1, 0.5])
+@pytest.mark.parametrize(
+    ("share", "paired"),
+    [
+        (0.1, False),
+        pytest.param(0.1, True, marks=pytest.mark.nightly),
+        pytest.param(0.5, False, marks=pytest.mark.nightly),
+        (0.5, True),
+    ],
+)
 def test_an_equal_candidate_is_rarely_stopped_though_it_is_looked_at_every_time(share: float, paired: bool) -> None:
     found = [simulate(0.0, 400, seed, share=share, paired=paired) for seed in range(300)]
     for wrong in ("worse", "better"):

@@ -69,6 +69,7 @@ def test_requests_that_nobody_labelled_are_one_contribution_of_each_expert(traff
     assert found.labels == 9 and found.to_dict()["teaching"]["teacher"] == "answer"
 
 
+@pytest.mark.nightly
 def test_learning_again_changes_nothing_and_without_the_teacher_its_labels_go(
     traffic: LabelledTraffic, tmp_path: Path
 ) -> None:
@@ -80,7 +81,10 @@ def test_learning_again_changes_nothing_and_without_the_teacher_its_labels_go(
     assert_same(without_feedback(first), fit(), tmp_path)
 
 
-@pytest.mark.parametrize("source", ["key:alice", "author:carol", "day:2026-11-17"])
+@pytest.mark.parametrize(
+    "source",
+    ["key:alice", *(pytest.param(one, marks=pytest.mark.nightly) for one in ("author:carol", "day:2026-11-17"))],
+)
 def test_who_is_forgotten_was_never_heard_by_the_teacher(traffic: LabelledTraffic, tmp_path: Path, source: str) -> None:
     """Also a key whose requests only the teacher labelled; and learning again gives what the others would give."""
     pattern, taught = SourcePattern.parse(source), learn(fit(), traffic.journal, teacher=answer).candidate
