@@ -311,3 +311,14 @@ def test_a_result_whose_code_changed_while_it_was_measured_records_nothing(
     keep(tmp_path / "after.json", {"figure": 1}, "signs")
     assert json.loads((tmp_path / "after.json").read_text()) == {"figure": 1}
     assert "changed while this ran" in capsys.readouterr().err
+
+
+def test_what_a_benchmark_would_leave_out_without_a_program_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gateway is measured beside nginx only where that is installed: elsewhere its published column would go."""
+    assert "nginx" in entries.published()["gateway.json"].needs
+    monkeypatch.setattr(renewing, "NGINX_PATH", str(tmp_path))
+    assert renewing.find_missing(("nginx",), {}) == "needs nginx (apt-get install nginx-light)"
+    (tmp_path / "nginx").touch(0o755)
+    assert renewing.find_missing(("nginx",), {}) is None

