@@ -312,7 +312,7 @@ class Administration:
         if self.folder.stamp() == now.stamp:
             return now
         state, stamp = self.folder.read_stamped()
-        if stamp == now.stamp:  # the store did not give the state that it told of
+        if stamp == now.stamp:  # the store did not give the state whose number it gave
             return now
         base = now.base if state.reloads == now.state.reloads else self._reread()
         return replace(open_admin_state(base, state, self.folder, now, stop), stamp=stamp).put_in_force()

@@ -191,7 +191,7 @@ class SharedStateFolder(StateFolder):
         return state
 
     def read_stamped(self) -> tuple[State, object]:
-        """The state, and the number of the copy that is here: the store may end after it told of a later one."""
+        """The state, and the number of the copy that is here: the store may end after it gave a later number."""
         state = self.read()
         self._stamp = self._numbers.get(STATE)
         return state, self._stamp

@@ -228,6 +228,10 @@ class TranslatedResponse(UpstreamResponse):
     def end_by(self, deadline: float) -> None:
         self._inner.end_by(deadline)
 
+    @property
+    def is_out_of_time(self) -> bool:
+        return self._inner.is_out_of_time
+
     async def await_first_piece(self) -> None:
         await self._inner.await_first_piece()
 
