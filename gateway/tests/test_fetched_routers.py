@@ -172,6 +172,7 @@ def test_a_router_that_was_saved_again_in_place_can_be_changed_at_once(folder: P
     more = Router.fit({name: [*texts, f"One more of {name}?"] for name, texts in TEXTS.items()})
     more.save(path)  # the statistics that the loaded header names are gone
     assert not holds_statistics(path, loaded.header) and is_changeable(loaded)
+    shutil.rmtree(path)
     more.save(path, serving=True)
     assert not is_changeable(loaded)
 
