@@ -19,7 +19,9 @@ from candidate_routers import other_router
 from ir3de import Router
 from ir3de.files.router_folder import read_header
 from ir3de.serving import holds_statistics
+from ir3de_gateway.admin.changes import is_changeable
 from ir3de_gateway.admin.router_source import RouterFollower
+from ir3de_gateway.validation import apply_admin_state, read_router_facts
 from raw_sockets import eventually
 from running_gateway import TEXTS
 from saved import edit
@@ -149,7 +151,11 @@ def test_a_candidate_of_an_address_is_promoted_survives_a_restart_and_can_be_rol
         assert client.get("/admin/candidate").json()["state"] == "promoted"
     fsspec.filesystem("memory").store.clear()
     shutil.rmtree(folder / "state" / "cache")  # it serves from a copy of its own
-    with admin(config(folder, router={"path": str(folder / "router"), "versions": 5})) as client:
+    values = config(folder, router={"path": str(folder / "router"), "versions": 5})
+    served, _ = apply_admin_state(values, None)  # as `ir3de serve` checks it before it starts
+    facts = read_router_facts(served.router.path)
+    assert facts is not None and facts.digest == tried
+    with admin(values) as client:
         assert digest(client) == tried
         for wanted in (before, tried):
             assert client.post("/admin/router/rollback", json={}).status_code == 200
@@ -158,6 +164,17 @@ def test_a_candidate_of_an_address_is_promoted_survives_a_restart_and_can_be_rol
         assert not found["changeable"] and found["serving_copy"] == serving
         status, message = error(client.post("/admin/experts", json={"name": "law", "texts": ["Sue!"], "merge": True}))
         assert status == 409 and "can route, but not change" in message
+
+
+def test_a_router_that_was_saved_again_in_place_can_be_changed_at_once(folder: Path) -> None:  # noqa: F811
+    path = Router.fit(TEXTS).save(folder / "again")
+    loaded = RouterFollower(str(path), folder / "cache").load()
+    more = Router.fit({name: [*texts, f"One more of {name}?"] for name, texts in TEXTS.items()})
+    more.save(path)  # the statistics that the loaded header names are gone
+    assert not holds_statistics(path, loaded.header) and is_changeable(loaded)
+    shutil.rmtree(path)
+    more.save(path, serving=True)
+    assert not is_changeable(loaded)
 
 
 def test_everything_that_routing_needs_is_fetched(folder: Path, address: str) -> None:  # noqa: F811

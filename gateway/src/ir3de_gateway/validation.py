@@ -131,7 +131,7 @@ def read_router_facts(path: str, threshold: float | None = None) -> RouterFacts 
             f"no router at {path}: make one with `ir3de fit {path} name=texts …`, or correct router.path"
         )
     found = inspect_router(path)
-    if not found.whole:
+    if not found.routes:
         broken = ", ".join(file.name for file in found.files if file.state in ("missing", "damaged"))
         raise ArtifactError(f"the router at {path} is damaged ({broken}): copy it again from its origin")
     names = read_expert_names(path)

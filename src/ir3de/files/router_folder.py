@@ -13,12 +13,13 @@ sees the old router, complete, and after it the new one, complete. No file is ev
     vectors-<sha>.safetensors          one per expert: the encoder's vectors of the kept prompts
     embedding-<sha>.safetensors        the matrix, unless it is the bundled one
     table-<sha>.safetensors            derived: may be deleted and is then rebuilt
+    subjects-<sha>.safetensors         what the texts of each expert are about, for prompts out of domain
     ballots-<sha>.safetensors          derived from the table by the first process that maps it; named by no header
     tokenizer-<sha>.json.gz            the tokenizer
     tokenizer-<sha>.tkz.gz             derived: the fast engine's compiled form
 
-A serving copy holds the table and the tokenizer alone, and the head where there is one. This module knows the files;
-`fitting.saving` and `fitting.loading` know what is in them.
+A serving copy holds the table, the tokenizer, the subjects and the head alone, as far as there are such. This module
+knows the files; `fitting.saving` and `fitting.loading` know what is in them.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
-from ir3de.errors import InputError, name_some
-from ir3de.serving import ScorerChoice, check_scheme, hide_user, holds_statistics
+from ir3de.errors import InputError, IR3DEError, name_some
+from ir3de.serving import ScorerChoice, check_scheme, hide_user, holds_statistics, read_header
 from ir3de_gateway.admin.fit_process import FitOrder, fit
 from ir3de_gateway.admin.router_source import LoadedRouter, RouterFollower, is_address
 from ir3de_gateway.admin.state import RouterChoice, State, StateFolder
@@ -236,13 +236,21 @@ def check_changeable(now: AdminState, otherwise: str) -> None:
             f"publish it again, or {otherwise}",
             "router_elsewhere",
         )
-    if not holds_statistics(now.loaded.folder, now.loaded.header):
+    if not is_changeable(now.loaded):
         raise ApiError(
             409,
             f"{path} is a serving copy, or came from an address without its statistics: it can route, but not change. "
             f"PUT /admin/router with the router that it was made from, or {otherwise}",
             "serving_copy",
         )
+
+
+def is_changeable(loaded: LoadedRouter) -> bool:
+    """Whether the statistics that changes need are there. The router may have been saved again since it was loaded."""
+    try:
+        return holds_statistics(loaded.folder, read_header(loaded.folder))
+    except (IR3DEError, OSError):
+        return not loaded.header.get("serving")  # a change will report what is wrong
 
 
 def _check_variables(expert: ExpertConfig, config: Config) -> None:

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ir3de.errors import IR3DEError
-from ir3de.serving import hide_user, holds_statistics, read_header
+from ir3de.serving import hide_user, read_header
 from ir3de_gateway.admin import changes
 from ir3de_gateway.admin.administration import Administration, Caller
 from ir3de_gateway.admin.changes import AdminState
@@ -162,7 +162,7 @@ def describe_router(now: AdminState) -> dict[str, Any]:
         "default": now.router.default,
         "scorer": header.get("scorer"),
         "selector": header.get("selector"),
-        "changeable": not is_address(path) and holds_statistics(now.loaded.folder, header),
+        "changeable": not is_address(path) and changes.is_changeable(now.loaded),
         "serving_copy": bool(header.get("serving")),
         "configured": _describe_configured(now),
     }

@@ -69,6 +69,7 @@ class SharedStateFolder(StateFolder):
         self._errors = import_redis().exceptions
         self._stamp: object = None
         self._numbers: dict[str, int] = {}  # of the documents that are here
+        self._warned: dict[str, str] = {}  # why they could not be fetched, as it was logged
 
     def close(self) -> None:
         self._redis.close()
@@ -136,8 +137,11 @@ class SharedStateFolder(StateFolder):
                     self._upload_copy(name, path.read_bytes())
                 return
         except ArtifactError as error:
-            log.warning("%s. %s is used as it was", error, path)
+            if (warning := f"{error}. {path} is used as it was") != self._warned.get(name):  # once, not at each check
+                log.warning("%s", warning)
+            self._warned[name] = warning
             return
+        self._warned.pop(name, None)
         if self._numbers.get(name) != (number := int(found[0])) or not path.exists():
             files.make_folder(self.path, mode=0o700)
             files.write(path, found[1], private=True)
@@ -193,8 +197,8 @@ class SharedStateFolder(StateFolder):
     def read_stamped(self) -> tuple[State, object]:
         """The state, and the number of the copy that is here: the store may end after it gave a later number."""
         state = self.read()
-        self._stamp = self._numbers.get(STATE)
-        return state, self._stamp
+        self._stamp = stamp = self._numbers.get(STATE)
+        return state, stamp
 
     # routers ----------------------------------------------------------------------------------------------------
 

@@ -113,7 +113,7 @@ def record_failure(
     """Let a failure act on the expert's circuit breaker, and log a warning when it opens.
 
     `ticket` is the circuit breaker's, `request` a hash of the body, `seconds` how long ago it was sent, `has_begun`
-    whether the answer had begun, and `is_out_of_time` whether all of `timeouts.total` has passed.
+    whether the answer had begun, and `is_out_of_time` whether the time for all of it has passed.
     """
     breaker, reason, effect = expert.breaker, failure.reason, what_next(failure).breaker
     if effect == "cool down":
