@@ -254,18 +254,16 @@ def test_a_head_that_was_changed_is_noticed(router: ir3de.Router, tmp_path: Path
 def test_a_serving_copy_has_the_head_and_no_vectors(router: ir3de.Router, tmp_path: Path) -> None:
     served = ir3de.Router.load(router.save(tmp_path / "served", serving=True))
     assert served.route_batch(TEXTS) == router.route_batch(TEXTS)
-    names = [path.name.split("-")[0] for path in (tmp_path / "served").iterdir()]
-    assert "opinion" in names and "vectors" not in names
-    needed = [part["name"].split("-")[0] for part in list_routing_parts(read_header(tmp_path / "served"))]
-    assert sorted({*needed, "router.json"}) == sorted({*names})
+    names = {path.name.split("-")[0] for path in (tmp_path / "served").iterdir()}
+    needed = {part["name"].split("-")[0] for part in list_routing_parts(read_header(tmp_path / "served"))}
+    assert "opinion" in names and "vectors" not in names and names == {*needed, "router.json"}
     with pytest.raises(ArtifactError, match="serving copy"):
         served.remove("law")
 
 
 def test_a_router_without_an_encoder_is_as_before(tmp_path: Path) -> None:
     plain = ir3de.Router.fit(PROMPTS, scorer=Blend(), embedding=tiny.embedding())
-    plain.save(tmp_path / "plain")
-    header = json.loads((tmp_path / "plain" / "router.json").read_text())
+    header = json.loads((plain.save(tmp_path / "plain") / "router.json").read_text())
     assert "opinion" not in header and not any("vectors" in expert for expert in header["experts"])
     assert "consulted" not in plain.route(TEXTS[0]).to_dict()
     assert plain.opinion is None and not plain.route(TEXTS[0]).consulted
