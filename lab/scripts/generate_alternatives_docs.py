@@ -5,7 +5,6 @@ They are made from results/alternatives.json. SetFit has a file of its own, beca
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -24,10 +23,10 @@ SETS = {
 SIX, FEW = 6, 8
 SURELY, PERHAPS = "surely", "perhaps"
 MARKS = {SURELY: "**", PERHAPS: "*", "": ""}
-SETFIT, EARLIER = "SetFit, MiniLM", "SetFit, MiniLM, of 16 November ⚠"
 TITLES = {None: "all prompts", FEW: f"{FEW} prompts an expert", SIX: "six utterances an expert"}
 WORDS = "it learns from the words of the prompts alone, where ours begin with a table made from other texts"
 ENCODER = "it shows every prompt to an encoder, and ours only those of which the table is unsure"
+TRAINED = "it trains all of the encoder on pairs of the labelled prompts, on an accelerator; ours leave it as it is"
 REASONS = {  # why a router of others can be better than ours of the same cost
     "scikit-learn, TF-IDF + logistic regression": WORDS,
     "fastText": WORDS,
@@ -35,43 +34,14 @@ REASONS = {  # why a router of others can be better than ours of the same cost
     "MiniLM + logistic regression": ENCODER,
     "semantic-router, MiniLM": ENCODER,
     "LiteLLM auto-router, MiniLM": ENCODER,
-    EARLIER: "it trains all of the encoder on pairs of the labelled prompts, on an accelerator; ours leave it as it is",
+    "SetFit, MiniLM": TRAINED,
 }
-REACH = 1.96  # standard errors: half of a 95 % interval
 
 
 def read_document() -> dict[str, Any]:
-    """What was measured, with SetFit's rows of an earlier run among it."""
-    return add_earlier(raw("alternatives"), raw("alternatives_setfit"))
-
-
-def add_earlier(document: dict[str, Any], earlier: dict[str, Any]) -> dict[str, Any]:
-    """SetFit beside the others. It answered the same test prompts, but nothing is known of the single prompts.
-
-    So its intervals are those of a share of the test prompts, and it is compared as if others had been tested.
-    """
-    ours = [row for row in document["rows"] if row["router"].startswith("ir3de")]
-    rows = []
-    for row in earlier["rows"]:
-        beside = [one for one in ours if (one["data"], one["prompts"]) == (row["data"], row["prompts"])]
-        if row["router"] == SETFIT and beside:
-            share, tested = row["accuracy"], beside[0]["tested"]
-            error = math.sqrt(share * (100 - share) / tested)
-            interval = share - REACH * error, share + REACH * error
-            against = {one["router"]: _compare_apart(share, error, one) for one in beside}
-            rows.append({**row, "router": EARLIER, "tested": tested, "interval": interval, "against": against})
-    facts = [{**one, "name": EARLIER, "runs_encoder": True} for one in earlier["alternatives"] if one["name"] == SETFIT]
-    alternatives = [*document["alternatives"], *facts]
-    return {**document, "alternatives": alternatives, "rows": [*document["rows"], *rows]}
-
-
-def _compare_apart(share: float, error: float, own: dict[str, Any]) -> dict[str, Any]:
-    low, high = own["interval"]
-    both = math.hypot(error, (high - low) / 2 / REACH)
-    points = share - own["accuracy"]
-    p_value = math.erfc(abs(points) / both / math.sqrt(2)) if both else float(points == 0)
-    interval = points - REACH * both, points + REACH * both
-    return {"points": points, "interval": interval, "p_value": p_value, "p_value_of_these_draws": p_value}
+    """What was measured of all: SetFit stands behind the others."""
+    document, setfit = raw("alternatives"), raw("alternatives_setfit")
+    return {**document, **{part: [*document[part], *setfit[part]] for part in ("alternatives", "rows")}}
 
 
 def find_better(document: dict[str, Any], prompts: int | None) -> dict[tuple[str, str], str]:

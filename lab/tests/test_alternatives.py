@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from generate_alternatives_docs import EARLIER, SETFIT, accuracy_cells, add_earlier, better, find_better
+from answer_parts import list_parts
+from generate_alternatives_docs import WORDS, accuracy_cells, better, find_better, read_document
 from ir3de.cli import cli
 from ir3de.corpora import examples as demo
 from ir3de.errors import InputError
@@ -197,17 +198,19 @@ def _row(router: str, points: float, p_value: float) -> dict[str, Any]:
 
 
 def test_a_rival_is_bold_where_it_is_better_than_all_of_ours_that_cost_no_more() -> None:
-    names = {"ir3de": False, "ir3de, second opinion": True, "words": False, "MiniLM": True}
+    names = {"ir3de": False, "ir3de, second opinion": True, "fastText": False, "MiniLM": True}
     facts = [{"name": name, "runs_encoder": runs} for name, runs in names.items()]
-    words, encoder = _row("words", 2.0, 0.001), _row("MiniLM", 2.0, 0.001)
+    words, encoder = _row("fastText", 2.0, 0.001), _row("MiniLM", 2.0, 0.001)
     for row in (words, encoder):
         row["against"]["ir3de, second opinion"] = _difference(-1.0, 0.05)
     document = {"alternatives": facts, "rows": [words, encoder]}
-    assert find_better(document, 8) == {("words", "banking77"): "surely"} and not find_better(document, None)
-    assert accuracy_cells(document, "words", 8)[0] == "**50.0** ± 1.0"
+    assert find_better(document, 8) == {("fastText", "banking77"): "surely"} and not find_better(document, None)
+    assert accuracy_cells(document, "fastText", 8)[0] == "**50.0** ± 1.0"
     assert accuracy_cells(document, "MiniLM", 8) == ["50.0 ± 1.0", "not run", "not run", "not run"]
+    told = "- **fastText**: surely with 8 prompts an expert on banking77 by 2.0 points. The reason: "
+    assert better(document) == [f"{told}{WORDS}."]
     encoder["against"]["ir3de, second opinion"] = _difference(1.0, 0.001)
-    assert find_better(document, 8) == {("words", "banking77"): "surely", ("MiniLM", "banking77"): "surely"}
+    assert find_better(document, 8) == {("fastText", "banking77"): "surely", ("MiniLM", "banking77"): "surely"}
 
 
 def test_one_of_many_cells_is_not_bold_for_being_one_of_many() -> None:
@@ -219,30 +222,6 @@ def test_one_of_many_cells_is_not_bold_for_being_one_of_many() -> None:
     assert better({"alternatives": facts, "rows": rows}) == ["No figure is marked."]  # of a router without a reason
     alone = {**rows[0], "against": {}}
     assert not find_better({"alternatives": facts, "rows": [alone]}, 8)  # nothing of ours to compare with
-
-
-def test_setfit_of_an_earlier_run_stands_beside_the_others() -> None:
-    own = {**_row("ir3de", 0.0, 1.0), "tested": 1000}
-    document = {"alternatives": [{"name": "ir3de", "runs_encoder": False}], "rows": [own]}
-    kept = {
-        "data": "banking77",
-        "prompts": 8,
-        "router": SETFIT,
-        "accuracy": 80.0,
-        "low": 1.0,
-        "difference": 2.0,
-        "high": 3.0,
-    }
-    earlier = {"alternatives": [{"name": SETFIT}, {"name": "ir3de"}], "rows": [kept, {**kept, "router": "ir3de"}]}
-    both = add_earlier(document, earlier)
-    assert [one["name"] for one in both["alternatives"]] == ["ir3de", EARLIER]
-    assert accuracy_cells(both, EARLIER, 8)[0] == "**80.0** ± 2.5"  # 1.96 · √(80 · 20 / 1000)
-    (told,) = better(both)
-    assert told.startswith(
-        f"- **{EARLIER}**: surely with 8 prompts an expert on banking77 by 30.0 points. The reason: it"
-    )
-    close = {**earlier, "rows": [{**kept, "accuracy": 51.0}]}
-    assert accuracy_cells(add_earlier(document, close), EARLIER, 8)[0] == "51.0 ± 3.1"
 
 
 def test_answers_of_other_requests_or_of_other_code_are_asked_for_again(
@@ -300,6 +279,20 @@ pathlib.Path(sys.argv[2]).write_text(json.dumps(answer))"""
     assert told(encoder, here) == ([None, *few], "here")
     (tmp_path / "use_counting-demo-all.json").unlink()
     assert told(plain, None) == ([None, *few], "here")
+    asked = {
+        tmp_path / f"demo-{regime}.json": tmp_path / f"use_counting-demo-{regime}.json" for regime in ("all", "few")
+    }
+    assert list_parts(plain, tmp_path) == asked  # what another machine would answer
+    assert [part.stem for part in list_parts(encoder, tmp_path)] == ["demo-few"]
+
+
+def test_setfit_stands_behind_the_others_and_is_compared_with_ours() -> None:
+    document = read_document()
+    names = [one["name"] for one in document["alternatives"]]
+    assert sorted(names) == sorted(one.name for one in ALTERNATIVES) and names[-1] == "SetFit, MiniLM"
+    rows = [row for row in document["rows"] if row["router"] == names[-1]]
+    assert {row["prompts"] for row in rows} == {None, FEW, SIX}
+    assert all(set(row["against"]) == {one.name for one in ALTERNATIVES if one.is_own} for row in rows)
 
 
 def test_a_vector_is_computed_once_and_found_by_the_next_router(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def alternatives(
     of those that were not drawn. The main setting of each is chosen on folds of the training prompts.
 
     Each set is answered in two parts, such as `banking77-few.json` in the folder of answers. A part can be carried to
-    another machine and answered there, by `python use_….py PART ANSWERS`. Routers that run an encoder are not asked for
+    another machine and answered there, by `lab/scripts/answer_parts.py`. Routers that run an encoder are not asked for
     all prompts where these are more than 10,000.
 
     Times are taken here, on the first set with 8 prompts an expert: the fit, an expert added, prompts routed one at a

@@ -21,7 +21,17 @@ from ir3de_lab import files
 from ir3de_lab.experiments.settings.reading import made
 
 VERSION = 1
-SHIPPED = ("clm", "clm-large", "reasoning", "reasoning-large", "reasoning-1b", "routerdc7", "routellm", "routerbench")
+SHIPPED = (
+    "clm",
+    "clm-large",
+    "reasoning",
+    "reasoning-large",
+    "reasoning-1b",
+    "reasoning-1b-longer",
+    "routerdc7",
+    "routellm",
+    "routerbench",
+)
 METRICS = ("perplexity", "score")
 TASKS = ("gsm8k", "humaneval", "ifeval", "label", "m_arc")
 CHOSEN = ("m_arc",)  # tasks where an answer is chosen among options, and none is generated
