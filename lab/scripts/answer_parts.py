@@ -17,7 +17,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-from ir3de_lab.benchmarks.alternatives import ALTERNATIVES, MOST_ENCODED, Alternative, Environment, ask
+from ir3de_lab.benchmarks import alternatives
+from ir3de_lab.benchmarks.alternatives import ALTERNATIVES, Alternative, Environment, ask
 
 REGIMES = ("all", "few")  # what the names of parts end with
 
@@ -30,7 +31,7 @@ def list_parts(router: Alternative, folder: Path) -> dict[Path, Path]:
         if regime not in REGIMES or "-" in data:  # answers, or the requests that are timed
             continue
         requests = json.loads(part.read_text(encoding="utf-8"))["requests"]
-        if not router.encoder or max(len(one["texts"]) for one in requests) <= MOST_ENCODED:
+        if not router.encoder or max(len(one["texts"]) for one in requests) <= alternatives.MOST_ENCODED:
             found[part] = part.with_name(f"{router.key}-{part.name}")
     return found
 

@@ -203,6 +203,8 @@ def _tell(kind: str, difference: Difference) -> str:
 def fill(text: str, template: str) -> str:
     """A page with one sentence brought up to date; it may be broken into lines anywhere."""
     parts = _PLACE.split(template)
+    if parts[-1].strip() in ("", "."):  # a place may hold dots: it would end at the first one
+        raise SystemExit(f"a sentence of sentences.txt ends with a place: add the words after it: {template[-80:]}")
     words = [r"\s+".join(map(re.escape, part.split())) for part in parts[::2]]
     gaps = [_gap(before, after) for before, after in zip(parts[::2], parts[2::2], strict=False)]
     pattern = "".join(word + gap for word, gap in zip(words, [*gaps, ""], strict=True))
