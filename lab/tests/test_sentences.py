@@ -58,6 +58,12 @@ def test_a_sentence_or_a_row_that_is_not_there_is_named(shares: dict[str, float]
         say("average one | kNN")
 
 
+def test_a_sentence_does_not_end_with_a_place(shares: dict[str, float]) -> None:
+    for end in ("", "."):  # where 0.4 ends, and where a sentence does, nothing but the next words can tell
+        with pytest.raises(SystemExit, match=r"ends with a place: add the words after it"):
+            fill("It has 0.4. So", "It has {less one | naive Bayes}" + end)
+
+
 def test_of_several_rows_the_best_is_meant(shares: dict[str, float]) -> None:
     rows = generate_sentences._rows("one")
     assert find_row(rows, "Coding & expert").name == "Coding expert"
