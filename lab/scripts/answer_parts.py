@@ -20,7 +20,8 @@ from pathlib import Path
 from ir3de_lab.benchmarks import alternatives
 from ir3de_lab.benchmarks.alternatives import ALTERNATIVES, Alternative, Environment, ask
 
-REGIMES = ("all", "few")  # what the names of parts end with
+REGIMES = ("all", "few")  # what the names of parts end with; "few" holds 8 and 6 prompts an expert
+ALONE = "use_setfit.py"  # others with an encoder would write one file of vectors all at once
 
 
 def list_parts(router: Alternative, folder: Path) -> dict[Path, Path]:
@@ -38,12 +39,15 @@ def list_parts(router: Alternative, folder: Path) -> dict[Path, Path]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("router", choices=[one.name for one in ALTERNATIVES])
-    parser.add_argument("answers", type=Path, metavar="FOLDER")
+    names = [one.name for one in ALTERNATIVES if one.script == ALONE or not (one.encoder or one.extra)]
+    parser.add_argument("router", choices=names, help="as it is named in the tables")
+    parser.add_argument("answers", type=Path, metavar="FOLDER", help="with the parts; the answers go there too")
     given = parser.parse_args()
     router = next(one for one in ALTERNATIVES if one.name == given.router)
     parts, here, begun = list_parts(router, given.answers), Environment(Path(sys.executable), 0, 0.0, {}), time.time()
-    with ThreadPoolExecutor(len(parts) or 1) as pool:
+    if not parts:
+        parser.error(f"{given.answers} has no parts for {router.name}: ir3de bench alternatives --kept writes them")
+    with ThreadPoolExecutor(len(parts)) as pool:
         running = {pool.submit(ask, router, here, part, kept): part.stem for part, kept in parts.items()}
         for done in as_completed(running):
             done.result()

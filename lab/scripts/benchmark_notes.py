@@ -5,7 +5,7 @@ BIG_NOTES = (
     "counts follow a Zipf-like distribution, and each expert sees two fifths of the vocabulary. No prompts are",
     "kept, so nothing is calibrated: a fit consists of the products, the solve, the scores and the table. The bare",
     "product is XᵀX in float64 over the rows that any of the experts sees. [Big embeddings](big-embeddings.md)",
-    "states the memory bound.",
+    "has the formula, which the table calls the stated bound.",
 )
 
 RIVAL_NOTES = (
@@ -126,6 +126,6 @@ SCALE_NOTES = (
     "",
     "The bars for the statistics file and for merging were set on 15 November, when the default embedding had 576",
     "numbers per token. With 832, the matrix of prompt sums has twice as many entries: a contribution without kept",
-    "prompts has 1.8 MB instead of 1.0, and merging 1,000 takes more than three times as long as on the machine of",
-    "that day. Three of these bars are missed since.",
+    "prompts has 1.8 MB instead of 1.0. Reading and merging 1,000 takes 3.5 times as long as on that day; how much",
+    "of that is the other machine was not measured. Three of these bars are now missed.",
 )

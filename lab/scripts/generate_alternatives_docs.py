@@ -1,6 +1,6 @@
 """Write the tables of docs/why-not.md and one of README.md; `--check` only compares.
 
-They are made from results/alternatives.json. SetFit has a file of its own, because it needs an accelerator.
+They are made from results/alternatives.json and alternatives_setfit.json: SetFit needs an accelerator.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ REASONS = {  # why a router of others can be better than ours of the same cost
 
 
 def read_document() -> dict[str, Any]:
-    """What was measured of all: SetFit stands behind the others."""
+    """What was measured of all; SetFit comes last."""
     document, setfit = raw("alternatives"), raw("alternatives_setfit")
     return {**document, **{part: [*document[part], *setfit[part]] for part in ("alternatives", "rows")}}
 
@@ -111,7 +111,7 @@ def better(document: dict[str, Any]) -> list[str]:
     lines = []
     for name in (one["name"] for one in document["alternatives"] if one["name"] in REASONS):
         told = [one for prompts in TITLES for one in _tell_better(document, name, prompts)]
-        lines += [f"- **{name}**: {'; '.join(told)}. The reason: {REASONS[name]}."] if told else []
+        lines += [f"- **{name}**: {'; '.join(told)}. A likely reason: {REASONS[name]}."] if told else []
     return lines or ["No figure is marked."]
 
 

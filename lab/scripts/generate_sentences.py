@@ -11,7 +11,10 @@ generate_results_readme.py. Where a sentence no longer makes sense, write it ane
     {cell TITLE | COLUMN | ROW}   of the table of results/README.md whose title begins so; a row in a group is named
                             GROUP > ROW. Of a difference with its interval: size, and span
     {raw FILE > PATH | FORMAT}    a single figure of results/FILE.json, as raw_figures.py describes it
-    {solved SETS | ROUTER}  of results/alternatives.json: on how many of the four sets it is surely better; also sets
+    {solved SETS | ROUTER}  of results/alternatives.json and alternatives_setfit.json: on how many of the four sets it
+                            is surely better; also sets
+
+A sentence may not end with a place: add the words that follow it on the page.
 
 A row is named by parts of its name, joined by &; of several the one with the best average is meant. After ROW - ROW,
 more, less and interval tell the difference to the second row instead.

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+import answer_parts
 from answer_parts import list_parts
 from generate_alternatives_docs import WORDS, accuracy_cells, better, find_better, read_document
 from ir3de.cli import cli
@@ -207,7 +208,7 @@ def test_a_rival_is_bold_where_it_is_better_than_all_of_ours_that_cost_no_more()
     assert find_better(document, 8) == {("fastText", "banking77"): "surely"} and not find_better(document, None)
     assert accuracy_cells(document, "fastText", 8)[0] == "**50.0** ± 1.0"
     assert accuracy_cells(document, "MiniLM", 8) == ["50.0 ± 1.0", "not run", "not run", "not run"]
-    told = "- **fastText**: surely with 8 prompts an expert on banking77 by 2.0 points. The reason: "
+    told = "- **fastText**: surely with 8 prompts an expert on banking77 by 2.0 points. A likely reason: "
     assert better(document) == [f"{told}{WORDS}."]
     encoder["against"]["ir3de, second opinion"] = _difference(1.0, 0.001)
     assert find_better(document, 8) == {("fastText", "banking77"): "surely", ("MiniLM", "banking77"): "surely"}
@@ -286,7 +287,24 @@ pathlib.Path(sys.argv[2]).write_text(json.dumps(answer))"""
     assert [part.stem for part in list_parts(encoder, tmp_path)] == ["demo-few"]
 
 
-def test_setfit_stands_behind_the_others_and_is_compared_with_ours() -> None:
+@pytest.mark.slow
+def test_parts_that_another_machine_answered_are_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    router = next(one for one in ALTERNATIVES if one.script == "use_tfidf.py")
+    monkeypatch.setattr(sys, "argv", ["answer_parts.py", router.name, str(tmp_path)])
+    with pytest.raises(SystemExit):
+        answer_parts.main()
+    assert f"{tmp_path} has no parts for {router.name}: ir3de bench alternatives --kept" in capsys.readouterr().err
+    parts = part_regimes(list(make_regimes(MATERIAL, [OTHER]))[1:2])
+    for name, some in parts.items():
+        write_requests(tmp_path / f"{name}.json", [one.to_request() for one in some], "")
+    assert answer_parts.main() == 0 and "demo-few: answered after" in capsys.readouterr().out
+    (answers,), machine = ask_parts(router, None, parts, tmp_path)
+    assert answers is not None and len(answers["said"]) == sum(map(len, MATERIAL.splits["test"].values())) and machine
+
+
+def test_setfit_comes_last_and_is_compared_with_ours() -> None:
     document = read_document()
     names = [one["name"] for one in document["alternatives"]]
     assert sorted(names) == sorted(one.name for one in ALTERNATIVES) and names[-1] == "SetFit, MiniLM"

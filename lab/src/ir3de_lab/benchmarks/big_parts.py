@@ -32,7 +32,7 @@ class Size:
 
     @property
     def bound(self) -> float:
-        """The bytes that a fit from statistics needs at most, E mapped from its file: docs/big-embeddings.md."""
+        """The bytes that a fit from statistics needs about, E mapped from its file: docs/big-embeddings.md."""
         V, h, C = self.vocabulary, self.width + 1, self.experts
         statistics = C * (8 * V + 4 * h * h)
         solving = C * 4 * h * h + 20 * h * h + 8 * BLOCK * h

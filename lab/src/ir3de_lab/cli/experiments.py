@@ -22,7 +22,8 @@ setting_option = click.option(
     "name",
     required=True,
     metavar="NAME",
-    help="clm, clm-large, reasoning, reasoning-large, reasoning-1b, routerdc7, or the path of a .toml file.",
+    help="clm, clm-large, reasoning, reasoning-large, reasoning-1b, reasoning-1b-longer, routerdc7, routellm, "
+    "routerbench, or the path of a .toml file.",
 )
 experts_option = click.option(
     "--experts",
