@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = {"ir3de": Path(), "ir3de-gateway": Path("gateway"), "ir3de-lab": Path("lab")}
 MAX_BYTES = {  # what the bundled embeddings and the raw results take, and a little more: growth is to be noticed
     "ir3de.whl": 29_000_000,
-    "ir3de.tar.gz": 47_000_000,  # with the raw results, which its tests read
+    "ir3de.tar.gz": 60_000_000,  # with the raw results, which its tests read
     "ir3de-gateway.whl": 700_000,
     "ir3de-gateway.tar.gz": 1_500_000,  # with its tests
     "ir3de-lab.whl": 600_000,

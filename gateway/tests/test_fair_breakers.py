@@ -15,7 +15,6 @@ from ir3de_gateway.experts.circuit_breaker import CircuitBreaker
 from ir3de_gateway.experts.expert import create_expert
 from ir3de_gateway.experts.retry import record_failure
 from ir3de_gateway.experts.upstream import UpstreamFailure
-from ir3de_gateway.stages import ask as asking
 from ir3de_gateway.stages import values
 from raw_sockets import FIRST, STREAM_HEAD, Conduct, answer, ask, chat, eventually, receive, says, sent
 from raw_upstream import LAW, RawGateway
@@ -106,7 +105,7 @@ def test_a_time_limit_that_ends_a_little_early_by_another_clock_is_one_all_the_s
 def test_an_expert_that_gives_up_on_a_slow_reader_is_not_to_blame(
     raw_gateway: RawGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asking, "SLOW_CLIENT_S", 0.2)
+    monkeypatch.setattr(values, "SLOW_CLIENT_S", 0.2)
     gave_up = 0
 
     async def does_not_wait(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -68,7 +68,7 @@ def test_given_taken_back_and_accounted_for(given: Path, router: Path, tmp_path:
     assert "berlin-2026" in listed and "Paris" in listed and "texts" in listed
     run("fit", tmp_path / "never", f"law={given / 'paris.stats'}", f"coding={CODING}")
     before = read_header(router)["sha256"]
-    assert "ir3de receipt" in run("remove", router, "law", "--contribution", "berlin-2026").output
+    assert "ir3de receipt" in run("remove", router, "law", "--contribution", "berlin-2026", "--scorer", "choose").output
     assert read_header(router)["sha256"] == read_header(tmp_path / "never")["sha256"]
     run("receipt", router, "--contribution", "berlin-2026", "--output", tmp_path / "receipt.json")
     receipt = json.loads((tmp_path / "receipt.json").read_text())

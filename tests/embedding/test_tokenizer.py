@@ -20,8 +20,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as ReferenceTokenizer
 
 import tiny
-from ir3de.embedding import Embedding, Tokenizer
-from ir3de.embedding import tokenizer as tokenizer_module
+from ir3de.embedding import Embedding, Tokenizer, fast_tokenizer
 from ir3de.embedding.normalisation import is_random_case, lowercase_if_all_caps
 from ir3de.embedding.proof import LONGEST_IN_CHARACTERS, PANEL, Proof, cut, prove
 from ir3de.embedding.readers import DEFAULTS
@@ -281,7 +280,7 @@ def test_a_fast_engine_that_disagrees_is_not_used(
         )
 
     expected = tiny_embeddings["byte-level BPE"].encode("a b").tolist()
-    monkeypatch.setattr(tokenizer_module, "load_engine", load_wrong)
+    monkeypatch.setattr(fast_tokenizer, "load_engine", load_wrong)
     tokenizer = Tokenizer(tiny_embeddings["byte-level BPE"].tokenizer.definition)
     assert tokenizer.engine == "tokenizers"
     assert tokenizer.encode("a b").tolist() == expected
@@ -292,7 +291,7 @@ def test_a_proof_of_another_version_is_made_again(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     definition = tiny_embeddings["byte-level BPE"].tokenizer.definition
-    monkeypatch.setattr(tokenizer_module, "prove", lambda *_: None)
+    monkeypatch.setattr(fast_tokenizer, "prove", lambda *_: None)
     assert Tokenizer(definition, proof=Proof("0.0.0")).engine == "tokenizers"
 
 
