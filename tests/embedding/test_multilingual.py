@@ -307,7 +307,7 @@ def test_the_real_package_gives_the_embedding_that_is_expected(tmp_path: Path, m
     router = ir3de.Router.fit(texts, embedding=embedding)
     asked = {"Mein Vermieter will mich vor Gericht verklagen.": "law", "Как испечь хлеб?": "cooking"}
     for text, expert in asked.items():
-        assert router.route(text).best == expert  # sixteen prompts are too few to know what is out of domain
+        assert router.route(text).expert == expert
         assert router.route(text).familiarity is None  # tokens say nothing about languages that the fit never saw
     router.save(tmp_path / "router")
     with running(tmp_path) as gateway:
