@@ -291,7 +291,7 @@ def test_a_proof_of_another_version_is_made_again(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     definition = tiny_embeddings["byte-level BPE"].tokenizer.definition
-    monkeypatch.setattr(fast_tokenizer, "prove", lambda *_: None)
+    monkeypatch.setattr(tokenizer_module, "prove", lambda *_: None)
     assert Tokenizer(definition, proof=Proof("0.0.0")).engine == "tokenizers"
 
 
