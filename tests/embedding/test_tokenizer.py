@@ -21,6 +21,7 @@ from tokenizers import Tokenizer as ReferenceTokenizer
 
 import tiny
 from ir3de.embedding import Embedding, Tokenizer, fast_tokenizer
+from ir3de.embedding import tokenizer as tokenizer_module
 from ir3de.embedding.normalisation import is_random_case, lowercase_if_all_caps
 from ir3de.embedding.proof import LONGEST_IN_CHARACTERS, PANEL, Proof, cut, prove
 from ir3de.embedding.readers import DEFAULTS
